@@ -1,1 +1,17 @@
-//! base.
+//! What every other crate may lean on: time, tasks, random ids, secrets and meters.
+//!
+//! Nothing here knows XMPP. There is no runtime either: time and tasks are traits ([`clock::Clock`],
+//! [`spawn::Spawner`]) that programs implement and tests replace.
+//!
+//! Left out on purpose: everything that only one crate uses. A file stays only while two crates use it.
+
+pub mod clock;
+pub mod id;
+pub mod limit;
+pub mod secret;
+pub mod spawn;
+
+pub use clock::{Clock, ManualClock, Millis, SystemClock};
+pub use limit::Meter;
+pub use secret::Secret;
+pub use spawn::{BoxFuture, Spawner};

@@ -1,0 +1,179 @@
+//! [`Meter`]: a token bucket as 24 bytes of plain data, for rates of stanzas, bytes, logins and connections.
+//!
+//! It has no timer and no clock: whoever asks brings the time. Arithmetic is in whole thousandths of a token,
+//! so nothing is lost however often it is asked.
+//!
+//! Trap: an amount above the burst passes once the bucket is full and leaves a debt. Otherwise one large
+//! stanza would wait for ever; the mean rate is kept all the same.
+
+use crate::clock::Millis;
+
+/// A token bucket: `rate` tokens a second flow in, at most `burst` are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meter {
+    rate: u32,
+    burst: u32,
+    /// Thousandths of a token at `at`; negative is debt.
+    level: i64,
+    at: Millis,
+}
+
+impl Meter {
+    /// A full bucket. `rate_per_s` is tokens a second, `burst` the most that is held. With a rate of zero
+    /// nothing flows in; with a burst of zero nothing but zero ever passes.
+    #[must_use]
+    pub const fn new(rate_per_s: u32, burst: u32) -> Meter {
+        Meter { rate: rate_per_s, burst, level: burst as i64 * 1000, at: Millis::ZERO }
+    }
+
+    /// A meter that lets everything pass.
+    #[must_use]
+    pub const fn unlimited() -> Meter {
+        Meter::new(u32::MAX, u32::MAX)
+    }
+
+    /// Whether this is [`Meter::unlimited`].
+    #[must_use]
+    pub const fn is_unlimited(&self) -> bool {
+        self.rate == u32::MAX && self.burst == u32::MAX
+    }
+
+    /// Takes `n` tokens if they are there. Above the burst: takes them if the bucket is full (module trap).
+    pub fn take(&mut self, n: u32, now: Millis) -> bool {
+        if self.is_unlimited() || n == 0 {
+            return true;
+        }
+        self.flow(now);
+        if self.burst == 0 || self.level < self.needed(n) {
+            return false;
+        }
+        self.level -= i64::from(n) * 1000;
+        true
+    }
+
+    /// Takes `n` tokens whether they are there or not: for what has already happened (bytes read). The debt
+    /// is what [`Meter::wait_ms`] then reports.
+    pub fn charge(&mut self, n: u32, now: Millis) {
+        if !self.is_unlimited() {
+            self.flow(now);
+            self.level = self.level.saturating_sub(i64::from(n) * 1000);
+        }
+    }
+
+    /// Milliseconds from `now` until [`Meter::take`] of `n` would pass; zero if it would now, `u64::MAX` if
+    /// never. After [`Meter::charge`], ask with `n` = 0: the time until the debt is paid.
+    #[must_use]
+    pub fn wait_ms(&self, n: u32, now: Millis) -> u64 {
+        if self.is_unlimited() {
+            return 0;
+        }
+        let mut then = *self;
+        then.flow(now);
+        if n > 0 && self.burst == 0 {
+            return u64::MAX;
+        }
+        let missing = then.needed(n).saturating_sub(then.level);
+        match u64::try_from(missing) {
+            Err(_) | Ok(0) => 0,
+            Ok(_) if self.rate == 0 => u64::MAX,
+            Ok(missing) => missing.div_ceil(u64::from(self.rate)),
+        }
+    }
+
+    /// Whole tokens held at `now`; zero in debt.
+    #[must_use]
+    pub fn available(&self, now: Millis) -> u32 {
+        let mut then = *self;
+        then.flow(now);
+        u32::try_from(then.level / 1000).unwrap_or(if then.level < 0 { 0 } else { u32::MAX })
+    }
+
+    /// Thousandths that must be held for `n` to pass.
+    fn needed(&self, n: u32) -> i64 {
+        i64::from(n.min(self.burst)) * 1000
+    }
+
+    /// Lets in what has come since the last look. `rate` per second is `rate` thousandths per millisecond.
+    fn flow(&mut self, now: Millis) {
+        let ms = i64::try_from(now.since(self.at)).unwrap_or(i64::MAX);
+        let full = i64::from(self.burst) * 1000;
+        self.level = self.level.saturating_add(ms.saturating_mul(i64::from(self.rate))).min(full);
+        self.at = self.at.max(now);
+    }
+}
+
+const _: () = assert!(size_of::<Meter>() <= 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_burst_passes_at_once_and_then_the_rate() {
+        let mut meter = Meter::new(10, 3);
+        assert!((0..3).all(|_| meter.take(1, Millis(0))));
+        assert!(!meter.take(1, Millis(99)));
+        assert_eq!(meter.wait_ms(1, Millis(99)), 1);
+        assert!(meter.take(1, Millis(100)));
+        assert_eq!(meter.wait_ms(2, Millis(100)), 200);
+    }
+
+    #[test]
+    fn asking_often_loses_nothing() {
+        let mut meter = Meter::new(7, 1);
+        let passed = (0..100_000).filter(|ms| meter.take(1, Millis(*ms))).count();
+        assert!((667..=701).contains(&passed), "{passed} in 100 s at 7 a second");
+    }
+
+    #[test]
+    fn a_full_bucket_stays_at_its_burst() {
+        let mut meter = Meter::new(1000, 5);
+        assert_eq!(meter.available(Millis(1_000_000)), 5);
+        assert!(meter.take(5, Millis(1_000_000)));
+        assert!(!meter.take(1, Millis(1_000_000)));
+    }
+
+    #[test]
+    fn more_than_the_burst_passes_when_full_and_leaves_a_debt() {
+        let mut meter = Meter::new(10, 10);
+        assert!(meter.take(25, Millis(0)));
+        assert_eq!(meter.available(Millis(0)), 0);
+        assert_eq!(meter.wait_ms(1, Millis(0)), 1600);
+        assert!(!meter.take(1, Millis(1599)));
+        assert!(meter.take(1, Millis(1600)));
+    }
+
+    #[test]
+    fn a_charge_is_paid_off_over_time() {
+        let mut meter = Meter::new(1000, 100);
+        meter.charge(600, Millis(0));
+        assert_eq!(meter.wait_ms(0, Millis(0)), 500);
+        assert_eq!(meter.wait_ms(0, Millis(500)), 0);
+    }
+
+    #[test]
+    fn edges_do_not_overflow() {
+        let mut meter = Meter::unlimited();
+        assert!((0..10).all(|_| meter.take(u32::MAX, Millis(0))));
+        assert_eq!(meter.wait_ms(u32::MAX, Millis(0)), 0);
+        let mut still = Meter::new(0, 1);
+        assert!(still.take(1, Millis(0)));
+        assert_eq!(still.wait_ms(1, Millis(1)), u64::MAX);
+        assert!(!still.take(1, Millis::NEVER));
+        let mut shut = Meter::new(5, 0);
+        assert!(!shut.take(1, Millis(9)) && shut.take(0, Millis(9)));
+        assert_eq!(shut.wait_ms(1, Millis(9)), u64::MAX);
+        let mut wide = Meter::new(u32::MAX, 1);
+        wide.charge(u32::MAX, Millis(0));
+        assert_eq!(wide.wait_ms(1, Millis::NEVER), 0);
+        assert!(wide.take(1, Millis::NEVER));
+    }
+
+    #[test]
+    fn time_that_goes_back_gives_nothing() {
+        let mut meter = Meter::new(1000, 10);
+        assert!(meter.take(10, Millis(1000)));
+        assert!(!meter.take(1, Millis(500)));
+        assert_eq!(meter.available(Millis(1000)), 0);
+    }
+}

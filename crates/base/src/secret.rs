@@ -1,0 +1,107 @@
+//! Secrets that do not print, do not linger in freed memory and do not tell by timing.
+//!
+//! Left out on purpose: `Display`, `serde`, `Hash` and order. A secret leaves only through
+//! [`Secret::expose`], so that every use can be found by its name.
+//!
+//! Trap: wiping covers the buffer handed in, not copies that the caller made before (a `String` that grew).
+
+use std::fmt;
+use std::str::Utf8Error;
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+/// Bytes that must not be seen: passwords, keys. Wiped when dropped, compared in constant time.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// Takes the bytes over without a copy.
+    #[must_use]
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
+        Secret(Zeroizing::new(bytes.into()))
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The bytes as text.
+    ///
+    /// # Errors
+    /// If they are not UTF-8.
+    pub fn expose_str(&self) -> Result<&str, Utf8Error> {
+        std::str::from_utf8(&self.0)
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Secret {
+        Secret::new(text)
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Secret {
+        Secret::new(text)
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Secret) -> bool {
+        constant_time_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Secret {}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Whether `a` and `b` are the same bytes, in a time that depends on their lengths alone.
+#[must_use]
+pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
+    a.ct_eq(b).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_prints_stars_only() {
+        let secret = Secret::from("hunter2");
+        assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "*** Some(***)");
+        assert_eq!(secret.expose(), b"hunter2");
+        assert_eq!(secret.expose_str(), Ok("hunter2"));
+        assert!(Secret::new([0xff]).expose_str().is_err());
+        assert_eq!((secret.len(), secret.is_empty()), (7, false));
+    }
+
+    #[test]
+    fn comparison_sees_every_byte_and_the_length() {
+        assert!(constant_time_eq(b"", b""));
+        assert!(constant_time_eq(b"abc", b"abc"));
+        for other in [&b"xbc"[..], b"axc", b"abx", b"ab", b"abcd", b""] {
+            assert!(!constant_time_eq(b"abc", other), "{other:?}");
+            assert_ne!(Secret::new(*b"abc"), Secret::new(other));
+        }
+        assert_eq!(Secret::new(*b"abc"), Secret::from(String::from("abc")));
+    }
+}

@@ -1,0 +1,71 @@
+//! How a crate without a runtime starts work: a trait that the program implements.
+//!
+//! Left out on purpose: any runtime. The program's implementation owns every task, so that shutdown can wait
+//! for them and tests can run them by hand.
+//!
+//! Trap: there is no handle to a task. What must be waited for or cancelled needs its own channel.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// A future on the heap, as trait objects need it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Starts tasks.
+pub trait Spawner: Send + Sync {
+    /// Starts `task`. `what` names it in logs and metrics. A panic in it must not reach the caller.
+    fn spawn(&self, what: &'static str, task: BoxFuture<'static, ()>);
+
+    /// Runs `job` where it may block or compute for long (password hashing, file reads), away from the threads
+    /// that serve sockets.
+    fn blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>);
+}
+
+impl<S: Spawner + ?Sized> Spawner for Arc<S> {
+    fn spawn(&self, what: &'static str, task: BoxFuture<'static, ()>) {
+        (**self).spawn(what, task);
+    }
+    fn blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) {
+        (**self).blocking(what, job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Context, Poll, Waker};
+
+    /// Polls once, at once.
+    struct AtOnce;
+    impl Spawner for AtOnce {
+        fn spawn(&self, _what: &'static str, mut task: BoxFuture<'static, ()>) {
+            assert_eq!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(()));
+        }
+        fn blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
+            job();
+        }
+    }
+
+    #[test]
+    fn a_shared_spawner_object_runs_tasks_and_jobs() {
+        let ran = Arc::new(AtomicU32::new(0));
+        let spawner: Arc<dyn Spawner> = Arc::new(AtOnce);
+        let (a, b) = (ran.clone(), ran.clone());
+        spawner.spawn(
+            "task",
+            Box::pin(async move {
+                a.fetch_add(1, Ordering::SeqCst);
+            }),
+        );
+        Spawner::blocking(
+            &spawner,
+            "job",
+            Box::new(move || {
+                b.fetch_add(10, Ordering::SeqCst);
+            }),
+        );
+        assert_eq!(ran.load(Ordering::SeqCst), 11);
+    }
+}
