@@ -1,1 +1,79 @@
-//! store.
+//! What the server keeps: one small trait per need, the values they carry, a memory backend and the suite that
+//! every backend must pass.
+//!
+//! No SQL and no XMPP protocol logic lives here: the roster is the data of RFC 6121 section 2 with the states of its
+//! appendix A as bits, stanzas and credentials are opaque bytes. Left out for now: archive, private storage, vCards.
+//!
+//! The trap for the next person: the futures borrow only the store. Arguments passed by reference are copied before the
+//! method returns, so a caller may drop them at once.
+pub mod accounts;
+pub mod addresses;
+pub mod conformance;
+mod error;
+pub mod logins;
+pub mod memory;
+pub mod offline;
+mod page;
+pub mod roster;
+pub mod settings;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+pub use accounts::{Account, Accounts, Created, NewAccount, Removed};
+pub use addresses::{AddressId, Addresses};
+pub use error::{ErrorKind, StoreError};
+pub use logins::{Login, Logins};
+pub use offline::{Appended, Offline, OfflineMessage, Waiting};
+pub use page::{Page, Slice};
+pub use roster::{
+    BulkItem, BulkRoster, Change, ChangeFn, Changed, Roster, RosterItem, RosterSnapshot, Subscription,
+};
+pub use settings::Settings;
+
+/// What every storage call returns: a boxed future that borrows only the store.
+pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// One backend, need by need. Cloning copies six reference counts.
+///
+/// The fields may point to different backends (authentication kept apart from the user data), but `logins` must see what
+/// `accounts`, `roster` and `offline` write.
+#[derive(Clone)]
+pub struct Stores {
+    /// Everything a session needs at login, in one round trip.
+    pub logins: Arc<dyn Logins>,
+    /// Accounts and their credentials.
+    pub accounts: Arc<dyn Accounts>,
+    /// Contact lists.
+    pub roster: Arc<dyn Roster>,
+    /// Messages waiting for a recipient without a session.
+    pub offline: Arc<dyn Offline>,
+    /// The dictionary of bare addresses.
+    pub addresses: Arc<dyn Addresses>,
+    /// Small values of the server itself.
+    pub settings: Arc<dyn Settings>,
+}
+
+impl Stores {
+    /// One value that implements every need, as both backends do.
+    pub fn of<B>(backend: Arc<B>) -> Stores
+    where
+        B: Logins + Accounts + Roster + Offline + Addresses + Settings + 'static,
+    {
+        Stores {
+            logins: backend.clone(),
+            accounts: backend.clone(),
+            roster: backend.clone(),
+            offline: backend.clone(),
+            addresses: backend.clone(),
+            settings: backend,
+        }
+    }
+}
+
+impl std::fmt::Debug for Stores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stores")
+    }
+}

@@ -1,0 +1,92 @@
+//! Accounts: creating, removing, listing, and their credentials.
+//!
+//! RFC 6120 section 13.8 leaves the credentials to the server; here they are opaque bytes. XEP-0077 and the console both
+//! end in these calls.
+//!
+//! The trap for the next person: a removed account may be created again, and a client may still hold the old roster
+//! version. Versions therefore start from the time of creation, never from 0.
+use std::sync::Arc;
+
+use jid::{Jid, JidRef};
+
+use crate::{AddressId, Fut, Page, RosterItem, Slice};
+
+/// An account as administrators see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Account {
+    /// The number of its bare address.
+    pub id: AddressId,
+    /// Its bare address.
+    pub jid: Jid,
+    /// Whether logging in is refused.
+    pub disabled: bool,
+    /// When it was created, in milliseconds since 1970.
+    pub created_at: u64,
+}
+
+/// One account of a bulk creation. Accounts that share a password may share the bytes.
+#[derive(Clone, Debug)]
+pub struct NewAccount {
+    /// Its bare address.
+    pub jid: Jid,
+    /// Opaque credentials.
+    pub credentials: Arc<[u8]>,
+}
+
+/// What became of one account of a bulk creation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Created {
+    /// It is new.
+    New(AddressId),
+    /// It was there and was left as it was.
+    Exists(AddressId),
+}
+
+impl Created {
+    /// The account's number either way.
+    pub const fn id(self) -> AddressId {
+        match self {
+            Created::New(id) | Created::Exists(id) => id,
+        }
+    }
+}
+
+/// What is left to do after an account was removed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Removed {
+    /// The number the account had. Its address keeps it.
+    pub id: AddressId,
+    /// Contacts with any subscription or request in either direction; RFC 6121 section 3 wants them cancelled.
+    pub contacts: Vec<RosterItem>,
+}
+
+/// The accounts of this service. Addresses are bare; a resource is cut off.
+pub trait Accounts: Send + Sync {
+    /// Creates an account with an empty roster. Fails with `AlreadyExists`.
+    fn create(&self, account: &Jid, credentials: &[u8]) -> Fut<'_, AddressId>;
+
+    /// Creates many, in chunks of one transaction each; the answers are in the order of the input. After a failure the
+    /// call may be repeated with the same input: what is there stays as it is.
+    fn create_bulk(&self, accounts: Vec<NewAccount>) -> Fut<'_, Vec<Created>>;
+
+    /// Removes an account with its credentials, roster and waiting messages. Nothing when it was not there.
+    fn remove(&self, account: JidRef<'_>) -> Fut<'_, Option<Removed>>;
+
+    /// Replaces the credentials. False when there is no such account.
+    fn set_credentials(&self, account: JidRef<'_>, credentials: &[u8]) -> Fut<'_, bool>;
+
+    /// Shuts or opens an account. False when there is no such account.
+    fn set_disabled(&self, account: JidRef<'_>, disabled: bool) -> Fut<'_, bool>;
+
+    /// One account, or nothing.
+    fn show(&self, account: JidRef<'_>) -> Fut<'_, Option<Account>>;
+
+    /// The accounts of a domain, ordered by number, which is the cursor.
+    fn list(&self, domain: &str, page: Page) -> Fut<'_, Slice<Account>>;
+
+    /// How many accounts a domain has.
+    fn count(&self, domain: &str) -> Fut<'_, u64>;
+
+    /// Whether there is such an account.
+    fn exists(&self, account: JidRef<'_>) -> Fut<'_, bool>;
+}

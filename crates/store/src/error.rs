@@ -1,0 +1,90 @@
+//! Why a storage call failed, and whether asking again can help.
+//!
+//! No specification. The trap for the next person: [`ErrorKind::Timeout`] on a write means *unknown*, not *undone*.
+use std::error::Error;
+use std::fmt;
+
+/// The reasons that callers tell apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum ErrorKind {
+    /// The backend cannot be reached or is shutting down.
+    Unavailable,
+    /// The bounded queue before the backend is full; nothing was tried.
+    Overloaded,
+    /// The deadline passed. A write that had already begun may still be kept.
+    Timeout,
+    /// Another writer was in the way; nothing was changed.
+    Conflict,
+    /// The account to be created is there already.
+    AlreadyExists,
+    /// The account that the call is about is not there.
+    NotFound,
+    /// What was read back makes no sense.
+    Corrupt,
+    /// A value is larger than the backend takes, or the dictionary is full.
+    TooLarge,
+    /// The backend cannot be used as configured (path, permission, version of the schema).
+    Setup,
+    /// A fault in the program, such as a panic in a roster change.
+    Internal,
+}
+
+impl ErrorKind {
+    /// Whether the same call may succeed later without anybody mending anything.
+    pub const fn retry(self) -> bool {
+        matches!(
+            self,
+            ErrorKind::Unavailable | ErrorKind::Overloaded | ErrorKind::Timeout | ErrorKind::Conflict
+        )
+    }
+}
+
+/// A failed storage call: its kind, one sentence for people, and the backend's own error below it.
+pub struct StoreError {
+    /// What callers decide by.
+    pub kind: ErrorKind,
+    /// Whether the same call may succeed later.
+    pub retry: bool,
+    message: Box<str>,
+    cause: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl StoreError {
+    /// An error of this kind; `message` is one sentence without a full stop.
+    pub fn new(kind: ErrorKind, message: impl Into<Box<str>>) -> StoreError {
+        StoreError { kind, retry: kind.retry(), message: message.into(), cause: None }
+    }
+
+    /// The same with the error below it.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+        self.cause = Some(cause.into());
+        self
+    }
+
+    /// The sentence alone, without the cause.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            None => f.write_str(&self.message),
+            Some(cause) => write!(f, "{}: {cause}", self.message),
+        }
+    }
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreError({:?}: {self})", self.kind)
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause as &(dyn Error + 'static))
+    }
+}

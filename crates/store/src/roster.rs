@@ -1,0 +1,259 @@
+//! Rosters: contacts, their labels and the subscription states of RFC 6121 section 2 and appendix A.
+//!
+//! All nine states of appendix A.2, pre-approval (section 3.4) and the stored subscribe stanza (section 3.1.3, "MUST
+//! deliver ... upon the next login") are bits and bytes here; what moves between them is decided by the caller's closure,
+//! inside the transaction. Versions serve RFC 6121 section 2.6.
+//!
+//! The trap for the next person: an entry without [`Subscription::IN_ROSTER`] is a shadow. It is returned with the roster,
+//! because probes and logins need it, but it must never be shown to the client.
+use std::fmt;
+
+use jid::Jid;
+
+use crate::{AddressId, Fut};
+
+/// The state of one contact as bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Subscription(pub u8);
+
+impl Subscription {
+    /// Nothing at all; such an entry is not kept.
+    pub const NONE: Subscription = Subscription(0);
+    /// The owner receives the contact's presence.
+    pub const TO: Subscription = Subscription(1);
+    /// The contact receives the owner's presence.
+    pub const FROM: Subscription = Subscription(2);
+    /// Both directions.
+    pub const BOTH: Subscription = Subscription(3);
+    /// The owner has asked the contact (pending out).
+    pub const ASK: Subscription = Subscription(4);
+    /// The contact has asked the owner, who has not answered.
+    pub const PENDING_IN: Subscription = Subscription(8);
+    /// The owner has approved the contact in advance.
+    pub const APPROVED: Subscription = Subscription(16);
+    /// The owner sees this entry; without it the entry is a shadow.
+    pub const IN_ROSTER: Subscription = Subscription(32);
+
+    const ALL: u8 = 63;
+    /// What a client is shown: everything except the request that it has not answered.
+    const SHOWN: u8 = Self::ALL & !Self::PENDING_IN.0;
+
+    /// Bits from storage; nothing if there are any that this version does not know.
+    pub fn from_bits(bits: u8) -> Option<Subscription> {
+        (bits & !Self::ALL == 0).then_some(Subscription(bits))
+    }
+
+    /// Whether all bits of `other` are set.
+    #[must_use]
+    pub const fn has(self, other: Subscription) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// With the bits of `other`.
+    #[must_use]
+    pub const fn with(self, other: Subscription) -> Subscription {
+        Subscription(self.0 | other.0)
+    }
+
+    /// Without the bits of `other`.
+    #[must_use]
+    pub const fn without(self, other: Subscription) -> Subscription {
+        Subscription(self.0 & !other.0)
+    }
+
+    /// The value of the `subscription` attribute (RFC 6121 section 2.1.2.5), pending states apart.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self.0 & 3 {
+            0 => "none",
+            1 => "to",
+            2 => "from",
+            _ => "both",
+        }
+    }
+}
+
+impl std::ops::BitOr for Subscription {
+    type Output = Subscription;
+    fn bitor(self, other: Subscription) -> Subscription {
+        self.with(other)
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())?;
+        for (bit, name) in [
+            (Subscription::ASK, "+ask"),
+            (Subscription::PENDING_IN, "+pending-in"),
+            (Subscription::APPROVED, "+approved"),
+            (Subscription::IN_ROSTER, "+in-roster"),
+        ] {
+            if self.has(bit) {
+                f.write_str(name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One contact of one owner.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RosterItem {
+    /// The number of the contact's address.
+    pub contact: AddressId,
+    /// The contact's bare address.
+    pub jid: Jid,
+    /// The label that the owner gave.
+    pub name: Option<String>,
+    /// The groups in the order that the client sent.
+    pub groups: Vec<String>,
+    /// The state of the subscription.
+    pub subscription: Subscription,
+    /// The stored subscribe stanza. Kept only with `PENDING_IN`.
+    pub request: Option<Vec<u8>>,
+}
+
+impl RosterItem {
+    /// An entry for a contact that is not there yet, to be filled in by a [`ChangeFn`]. The store gives it its number.
+    pub fn new(jid: Jid) -> RosterItem {
+        RosterItem {
+            contact: AddressId::UNASSIGNED,
+            jid,
+            name: None,
+            groups: Vec::new(),
+            subscription: Subscription::NONE,
+            request: None,
+        }
+    }
+
+    /// What the store keeps of an entry: nothing of one without state, the stanza only while the request is open.
+    #[must_use]
+    pub fn settled(mut self) -> Option<RosterItem> {
+        if !self.subscription.has(Subscription::PENDING_IN) {
+            self.request = None;
+        }
+        if !self.subscription.has(Subscription::IN_ROSTER) {
+            self.name = None;
+            self.groups.clear();
+        }
+        (self.subscription != Subscription::NONE).then_some(self)
+    }
+}
+
+/// Whether the two differ for the client, which decides whether the version rises.
+pub fn shown_differs(before: Option<&RosterItem>, after: Option<&RosterItem>) -> bool {
+    fn shown(item: Option<&RosterItem>) -> Option<(u8, Option<&str>, &[String])> {
+        let item = item.filter(|item| item.subscription.has(Subscription::IN_ROSTER))?;
+        Some((item.subscription.0 & Subscription::SHOWN, item.name.as_deref(), item.groups.as_slice()))
+    }
+    shown(before) != shown(after)
+}
+
+/// A roster at one moment.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RosterSnapshot {
+    /// The version of exactly these items.
+    pub version: u64,
+    /// All entries, shadows included, ordered by contact number.
+    pub items: Vec<RosterItem>,
+}
+
+/// What a closure makes of an entry.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Change {
+    /// Leave it.
+    Keep,
+    /// Store this. Number and address are set by the store; an entry without any state is deleted.
+    Put(RosterItem),
+    /// Delete it.
+    Delete,
+}
+
+/// Decides on one entry, inside the transaction. Must be quick and must not call the store.
+pub type ChangeFn = Box<dyn FnOnce(Option<RosterItem>) -> Change + Send>;
+
+/// What a change did.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Changed {
+    /// The entry before.
+    pub before: Option<RosterItem>,
+    /// The entry after.
+    pub after: Option<RosterItem>,
+    /// The roster's version after the change.
+    pub version: u64,
+}
+
+/// One entry of a bulk load. All contacts must have numbers already.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BulkItem {
+    /// The contact's number.
+    pub contact: AddressId,
+    /// The label.
+    pub name: Option<String>,
+    /// The groups.
+    pub groups: Vec<String>,
+    /// The state.
+    pub subscription: Subscription,
+}
+
+/// Entries to put into one roster.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BulkRoster {
+    /// The account.
+    pub owner: AddressId,
+    /// Entries that replace those of the same contact; others stay.
+    pub items: Vec<BulkItem>,
+}
+
+/// Contact lists, addressed by the owner's number.
+///
+/// Every change that a client can see raises the owner's version; versions of one owner never repeat, not even after the
+/// account was removed and created again. Changes to shadows and to unanswered requests leave the version.
+pub trait Roster: Send + Sync {
+    /// The whole roster. Fails with `NotFound` when the owner has no account.
+    fn get(&self, owner: AddressId) -> Fut<'_, RosterSnapshot>;
+
+    /// Reads one entry, asks `change`, stores its answer, all in one transaction. Fails with `NotFound` when the owner has
+    /// no account; `change` is not called then.
+    fn change(&self, owner: AddressId, contact: &Jid, change: ChangeFn) -> Fut<'_, Changed>;
+
+    /// Loads many entries in chunks of one transaction each; may be repeated. Owners without an account are skipped.
+    /// Each owner's version rises once. Answers how many entries were stored.
+    fn put_bulk(&self, rosters: Vec<BulkRoster>) -> Fut<'_, u64>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(bits: u8) -> RosterItem {
+        let mut item = RosterItem::new(Jid::parse("a@b").unwrap());
+        item.subscription = Subscription(bits);
+        item.request = Some(vec![1]);
+        item
+    }
+
+    #[test]
+    fn settled_drops_what_has_no_state() {
+        assert_eq!(item(0).settled(), None);
+        assert_eq!(item(1).settled().unwrap().request, None);
+        assert_eq!(item(8).settled().unwrap().request, Some(vec![1]));
+    }
+
+    #[test]
+    fn only_what_the_client_sees_counts() {
+        let differs = |a: u8, b: u8| shown_differs(Some(&item(a)), Some(&item(b)));
+        assert!(!differs(0, 8), "a shadow is not shown");
+        assert!(!differs(32, 32 | 8), "an unanswered request is not shown");
+        assert!(differs(32, 33));
+        assert!(differs(8, 32 | 8));
+        assert!(shown_differs(None, Some(&item(32))));
+    }
+
+    #[test]
+    fn bits_of_a_later_version_are_refused() {
+        assert_eq!(Subscription::from_bits(63), Some(Subscription(63)));
+        assert_eq!(Subscription::from_bits(64), None);
+    }
+}
