@@ -60,6 +60,12 @@ pub struct Removed {
     pub contacts: Vec<RosterItem>,
 }
 
+/// Where an account's roster versions and message numbers start. A later account of the same name starts higher than an
+/// earlier one can have come, as long as that one saw fewer than 1024 changes a millisecond. Fits 53 bits until 2248.
+pub const fn first_number(created_at: u64) -> u64 {
+    created_at << 10
+}
+
 /// The accounts of this service. Addresses are bare; a resource is cut off.
 pub trait Accounts: Send + Sync {
     /// Creates an account with an empty roster. Fails with `AlreadyExists`.

@@ -7,10 +7,11 @@
 //! The trap for the next person: an entry without [`Subscription::IN_ROSTER`] is a shadow. It is returned with the roster,
 //! because probes and logins need it, but it must never be shown to the client.
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 
 use jid::Jid;
 
-use crate::{AddressId, Fut};
+use crate::{AddressId, ErrorKind, Fut, StoreError};
 
 /// The state of one contact as bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -139,6 +140,21 @@ impl RosterItem {
         }
         (self.subscription != Subscription::NONE).then_some(self)
     }
+}
+
+impl RosterItem {
+    /// Whether the contact has to hear of it when the owner's account goes (RFC 6121 section 3): there is a subscription
+    /// or a request in either direction.
+    pub fn to_cancel(&self) -> bool {
+        let bits = Subscription::BOTH | Subscription::ASK | Subscription::PENDING_IN;
+        self.subscription.0 & bits.0 != 0
+    }
+}
+
+/// Runs the closure for a backend. A panic in it is an error of that one call, not the end of the writer.
+pub fn decide(change: ChangeFn, before: Option<RosterItem>) -> Result<Change, StoreError> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| change(before)))
+        .map_err(|_| StoreError::new(ErrorKind::Internal, "a roster change panicked; nothing was stored"))
 }
 
 /// Whether the two differ for the client, which decides whether the version rises.

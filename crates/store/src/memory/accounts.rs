@@ -1,0 +1,105 @@
+//! Accounts in memory.
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use jid::{Jid, JidRef};
+
+use super::{Entry, Memory, State, ready};
+use crate::{
+    Account, Accounts, AddressId, Created, ErrorKind, Fut, NewAccount, Page, Removed, RosterItem, Slice,
+    StoreError,
+};
+
+impl State {
+    fn create(&mut self, jid: &Jid, credentials: Arc<[u8]>, now: u64) -> Result<Created, StoreError> {
+        let id = self.number(jid.as_ref())?;
+        if self.accounts.contains_key(&id) {
+            return Ok(Created::Exists(id));
+        }
+        let first = crate::accounts::first_number(now);
+        let entry = Entry {
+            created_at: now,
+            disabled: false,
+            credentials,
+            roster: BTreeMap::new(),
+            version: first,
+            offline: BTreeMap::new(),
+            last_seq: first,
+        };
+        self.accounts.insert(id, entry);
+        Ok(Created::New(id))
+    }
+
+    fn shown(&self, id: AddressId, entry: &Entry) -> Option<Account> {
+        let jid = self.address(id)?.clone();
+        Some(Account { id, jid, disabled: entry.disabled, created_at: entry.created_at })
+    }
+
+    fn in_domain<'a>(&'a self, domain: &'a str, after: u64) -> impl Iterator<Item = Account> + 'a {
+        let after = u32::try_from(after).unwrap_or(u32::MAX);
+        let start = AddressId::new(after).map_or(Bound::Unbounded, Bound::Excluded);
+        self.accounts
+            .range((start, Bound::Unbounded))
+            .filter_map(|(id, entry)| self.shown(*id, entry))
+            .filter(move |account| account.jid.as_ref().domain() == domain)
+    }
+}
+
+impl Accounts for Memory {
+    fn create(&self, account: &Jid, credentials: &[u8]) -> Fut<'_, AddressId> {
+        let now = self.clock.unix_millis();
+        ready(match self.state.lock().create(account, credentials.into(), now) {
+            Ok(Created::New(id)) => Ok(id),
+            Ok(Created::Exists(_)) => {
+                Err(StoreError::new(ErrorKind::AlreadyExists, "the account exists already"))
+            }
+            Err(error) => Err(error),
+        })
+    }
+
+    fn create_bulk(&self, accounts: Vec<NewAccount>) -> Fut<'_, Vec<Created>> {
+        let now = self.clock.unix_millis();
+        let mut state = self.state.lock();
+        ready(accounts.into_iter().map(|new| state.create(&new.jid, new.credentials, now)).collect())
+    }
+
+    fn remove(&self, account: JidRef<'_>) -> Fut<'_, Option<Removed>> {
+        let mut state = self.state.lock();
+        let removed = state.find(account).and_then(|id| {
+            let entry = state.accounts.remove(&id)?;
+            let contacts = entry.roster.into_values().filter(RosterItem::to_cancel).collect();
+            Some(Removed { id, contacts })
+        });
+        ready(Ok(removed))
+    }
+
+    fn set_credentials(&self, account: JidRef<'_>, credentials: &[u8]) -> Fut<'_, bool> {
+        let mut state = self.state.lock();
+        ready(Ok(state.account_mut(account).map(|entry| entry.credentials = credentials.into()).is_some()))
+    }
+
+    fn set_disabled(&self, account: JidRef<'_>, disabled: bool) -> Fut<'_, bool> {
+        let mut state = self.state.lock();
+        ready(Ok(state.account_mut(account).map(|entry| entry.disabled = disabled).is_some()))
+    }
+
+    fn show(&self, account: JidRef<'_>) -> Fut<'_, Option<Account>> {
+        let state = self.state.lock();
+        ready(Ok(state.account(account).and_then(|(id, entry)| state.shown(id, entry))))
+    }
+
+    fn list(&self, domain: &str, page: Page) -> Fut<'_, Slice<Account>> {
+        let state = self.state.lock();
+        let items = state.in_domain(domain, page.after).take(page.limit as usize + 1).collect();
+        ready(Ok(Slice::cut(items, page, |account: &Account| u64::from(account.id.get()))))
+    }
+
+    fn count(&self, domain: &str) -> Fut<'_, u64> {
+        ready(Ok(self.state.lock().in_domain(domain, 0).count() as u64))
+    }
+
+    fn exists(&self, account: JidRef<'_>) -> Fut<'_, bool> {
+        ready(Ok(self.state.lock().account(account).is_some()))
+    }
+}

@@ -1,0 +1,102 @@
+//! The memory backend: one locked state, one file per need. For tests, and for servers that may forget.
+//!
+//! Every call does its work when it is made and answers at once; nothing waits. Left out: any durability, and any limit on
+//! how much is kept.
+//!
+//! The trap for the next person: the closure of a roster change runs under the lock.
+mod accounts;
+mod addresses;
+mod logins;
+mod offline;
+mod roster;
+mod settings;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use base::Clock;
+use jid::{Jid, JidRef};
+use parking_lot::Mutex;
+
+use crate::{AddressId, ErrorKind, Fut, RosterItem, StoreError, Stores, Waiting};
+
+/// All needs, kept in memory.
+pub struct Memory {
+    state: Mutex<State>,
+    clock: Arc<dyn Clock>,
+}
+
+/// A new, empty memory backend as a bundle.
+pub fn stores(clock: Arc<dyn Clock>) -> Stores {
+    Stores::of(Arc::new(Memory::new(clock)))
+}
+
+#[derive(Default)]
+struct State {
+    ids: HashMap<Jid, AddressId>,
+    /// The address of number n stands at n - 1.
+    addresses: Vec<Jid>,
+    accounts: BTreeMap<AddressId, Entry>,
+    settings: HashMap<Box<str>, Vec<u8>>,
+}
+
+struct Entry {
+    created_at: u64,
+    disabled: bool,
+    credentials: Arc<[u8]>,
+    roster: BTreeMap<AddressId, RosterItem>,
+    version: u64,
+    offline: BTreeMap<u64, Waiting>,
+    last_seq: u64,
+}
+
+impl Memory {
+    /// Empty. The clock stamps new accounts.
+    pub fn new(clock: Arc<dyn Clock>) -> Memory {
+        Memory { state: Mutex::new(State::default()), clock }
+    }
+}
+
+impl State {
+    fn find(&self, address: JidRef<'_>) -> Option<AddressId> {
+        self.ids.get(address.bare().as_str()).copied()
+    }
+
+    fn number(&mut self, address: JidRef<'_>) -> Result<AddressId, StoreError> {
+        if let Some(id) = self.find(address) {
+            return Ok(id);
+        }
+        let bare = address.bare().to_jid();
+        let id = u32::try_from(self.addresses.len() + 1)
+            .ok()
+            .and_then(AddressId::new)
+            .filter(|id| *id != AddressId::UNASSIGNED)
+            .ok_or_else(|| StoreError::new(ErrorKind::TooLarge, "the address dictionary is full"))?;
+        self.addresses.push(bare.clone());
+        self.ids.insert(bare, id);
+        Ok(id)
+    }
+
+    fn address(&self, id: AddressId) -> Option<&Jid> {
+        self.addresses.get(id.get() as usize - 1)
+    }
+
+    fn account(&self, account: JidRef<'_>) -> Option<(AddressId, &Entry)> {
+        let id = self.find(account)?;
+        self.accounts.get(&id).map(|entry| (id, entry))
+    }
+
+    fn account_mut(&mut self, account: JidRef<'_>) -> Option<&mut Entry> {
+        let id = self.find(account)?;
+        self.accounts.get_mut(&id)
+    }
+}
+
+/// An answer that is there already.
+fn ready<'a, T: Send + 'a>(answer: Result<T, StoreError>) -> Fut<'a, T> {
+    Box::pin(std::future::ready(answer))
+}
+
+fn no_account() -> StoreError {
+    StoreError::new(ErrorKind::NotFound, "there is no such account")
+}

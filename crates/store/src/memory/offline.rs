@@ -1,0 +1,69 @@
+//! Waiting messages in memory.
+use super::{Memory, ready};
+use crate::{AddressId, Appended, Fut, Offline, OfflineMessage, Page, Slice, Waiting};
+
+fn expired(waiting: &Waiting, now: u64) -> bool {
+    waiting.expires.is_some_and(|expires| expires <= now)
+}
+
+fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl Offline for Memory {
+    fn append(&self, messages: Vec<OfflineMessage>, limit_per_account: u32) -> Fut<'_, Vec<Appended>> {
+        let mut state = self.state.lock();
+        let answers = messages.into_iter().map(|message| {
+            let OfflineMessage { owner, stored_at, expires, stanza } = message;
+            let Some(entry) = state.accounts.get_mut(&owner) else { return Appended::NoAccount };
+            if entry.offline.len() >= limit_per_account as usize {
+                entry.offline.retain(|_, waiting| !expired(waiting, stored_at));
+            }
+            if entry.offline.len() >= limit_per_account as usize {
+                return Appended::Full;
+            }
+            entry.last_seq += 1;
+            let seq = entry.last_seq;
+            entry.offline.insert(seq, Waiting { seq, stored_at, expires, stanza });
+            Appended::Stored { seq }
+        });
+        let answers = answers.collect();
+        ready(Ok(answers))
+    }
+
+    fn fetch(&self, owner: AddressId, page: Page, now: u64) -> Fut<'_, Slice<Waiting>> {
+        let state = self.state.lock();
+        let items = state.accounts.get(&owner).map_or_else(Vec::new, |entry| {
+            let behind = entry.offline.range(page.after.saturating_add(1)..);
+            let live = behind.map(|(_, waiting)| waiting).filter(|waiting| !expired(waiting, now));
+            live.take(page.limit as usize + 1).cloned().collect()
+        });
+        ready(Ok(Slice::cut(items, page, |waiting| waiting.seq)))
+    }
+
+    fn remove_through(&self, owner: AddressId, seq: u64) -> Fut<'_, u32> {
+        let mut state = self.state.lock();
+        ready(Ok(state.accounts.get_mut(&owner).map_or(0, |entry| {
+            let before = entry.offline.len();
+            entry.offline.retain(|number, _| *number > seq);
+            small(before - entry.offline.len())
+        })))
+    }
+
+    fn count(&self, owner: AddressId) -> Fut<'_, u32> {
+        ready(Ok(self.state.lock().accounts.get(&owner).map_or(0, |entry| small(entry.offline.len()))))
+    }
+
+    fn expire(&self, now: u64, limit: u32) -> Fut<'_, u32> {
+        let mut state = self.state.lock();
+        let mut left = limit;
+        for entry in state.accounts.values_mut() {
+            entry.offline.retain(|_, waiting| {
+                let gone = left > 0 && expired(waiting, now);
+                left -= u32::from(gone);
+                !gone
+            });
+        }
+        ready(Ok(limit - left))
+    }
+}

@@ -1,0 +1,80 @@
+//! Rosters in memory.
+use jid::Jid;
+
+use super::{Memory, no_account, ready};
+use crate::roster::shown_differs;
+use crate::{
+    AddressId, BulkRoster, Change, ChangeFn, Changed, Fut, Roster, RosterItem, RosterSnapshot, Subscription,
+};
+
+impl Roster for Memory {
+    fn get(&self, owner: AddressId) -> Fut<'_, RosterSnapshot> {
+        let state = self.state.lock();
+        ready(state.accounts.get(&owner).ok_or_else(no_account).map(|entry| RosterSnapshot {
+            version: entry.version,
+            items: entry.roster.values().cloned().collect(),
+        }))
+    }
+
+    fn change(&self, owner: AddressId, contact: &Jid, change: ChangeFn) -> Fut<'_, Changed> {
+        let mut state = self.state.lock();
+        if !state.accounts.contains_key(&owner) {
+            return ready(Err(no_account()));
+        }
+        let known = state.find(contact.as_ref());
+        let before = known.and_then(|id| state.accounts.get(&owner)?.roster.get(&id)).cloned();
+        let change = match crate::roster::decide(change, before.clone()) {
+            Ok(change) => change,
+            Err(error) => return ready(Err(error)),
+        };
+        let after = match change {
+            Change::Keep => before.clone(),
+            Change::Delete => None,
+            // An address that nothing refers to gets no number.
+            Change::Put(item) => match item.settled().map(|item| Ok((state.number(contact.as_ref())?, item)))
+            {
+                None => None,
+                Some(Err(error)) => return ready(Err(error)),
+                Some(Ok((contact_id, item))) => {
+                    let jid = contact.as_ref().bare().to_jid();
+                    Some(RosterItem { contact: contact_id, jid, ..item })
+                }
+            },
+        };
+        let Some(entry) = state.accounts.get_mut(&owner) else { return ready(Err(no_account())) };
+        match &after {
+            Some(item) => drop(entry.roster.insert(item.contact, item.clone())),
+            None => drop(known.and_then(|id| entry.roster.remove(&id))),
+        }
+        if shown_differs(before.as_ref(), after.as_ref()) {
+            entry.version += 1;
+        }
+        ready(Ok(Changed { before, after, version: entry.version }))
+    }
+
+    fn put_bulk(&self, rosters: Vec<BulkRoster>) -> Fut<'_, u64> {
+        let mut state = self.state.lock();
+        let mut stored = 0;
+        for BulkRoster { owner, items } in rosters {
+            let items: Vec<RosterItem> = items
+                .into_iter()
+                .filter(|item| item.subscription != Subscription::NONE)
+                .filter_map(|item| {
+                    let jid = state.address(item.contact)?.clone();
+                    let (name, groups) = (item.name, item.groups);
+                    let subscription = item.subscription;
+                    Some(RosterItem { contact: item.contact, jid, name, groups, subscription, request: None })
+                })
+                .filter_map(RosterItem::settled)
+                .collect();
+            let Some(entry) = state.accounts.get_mut(&owner) else { continue };
+            if items.is_empty() {
+                continue;
+            }
+            stored += items.len() as u64;
+            entry.version += 1;
+            entry.roster.extend(items.into_iter().map(|item| (item.contact, item)));
+        }
+        ready(Ok(stored))
+    }
+}
