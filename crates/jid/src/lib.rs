@@ -1,1 +1,141 @@
-//! jid.
+//! XMPP addresses: parse, normalise, compare and compactly hold them (RFC 7622; RFC 6122 for stored ones).
+//!
+//! ```text
+//! jid = [ localpart "@" ] domainpart [ "/" resourcepart ]        1 to 1023 octets each
+//! ```
+//!
+//! [`parse`] is the door for addresses in stanzas: text that is already in normal form comes back borrowed, and
+//! if it is ASCII too (nearly always) nothing is allocated and no table is read. [`Jid`] owns an address in 24
+//! bytes and one allocation; [`JidRef`] points at one. Both compare, order and hash by their text alone, so
+//! either finds the other in a map.
+//!
+//! Left out: URIs (RFC 5122), escaping (XEP-0106, a matter of display), the MUC nickname rules (XEP-0045).
+//!
+//! Trap: the separators are found before any mapping (section 3.1), because mapping can produce them; after it
+//! no part but the resource can contain `@` or `/`. That is why two offsets can be found again from the text.
+
+mod ascii;
+mod class;
+mod error;
+mod owned;
+mod prep;
+mod reference;
+mod stored;
+
+pub use error::{JidError, Part};
+pub use owned::Jid;
+pub use prep::{prepare_domain, prepare_local, prepare_resource};
+pub use reference::JidRef;
+
+use std::borrow::Cow;
+
+/// Octets that each part may have (RFC 7622, section 3.1).
+pub const MAX_PART: usize = 1023;
+/// Octets of the longest address: three parts and two separators.
+pub const MAX_JID: usize = 3 * MAX_PART + 2;
+
+/// An address that was just parsed: borrowed from the input when that was in normal form.
+#[derive(Clone, Debug)]
+pub enum Parsed<'a> {
+    /// The input, or all of it but the final dot of its domain.
+    Borrowed(JidRef<'a>),
+    /// The input had to be mapped.
+    Owned(Jid),
+}
+
+impl Parsed<'_> {
+    /// The address, wherever it lives.
+    #[inline]
+    #[allow(clippy::should_implement_trait, reason = "AsRef cannot return a JidRef by value")]
+    pub fn as_ref(&self) -> JidRef<'_> {
+        match self {
+            Parsed::Borrowed(jid) => *jid,
+            Parsed::Owned(jid) => jid.as_ref(),
+        }
+    }
+
+    /// The address for keeping; allocates only if it was borrowed.
+    pub fn into_jid(self) -> Jid {
+        match self {
+            Parsed::Borrowed(jid) => jid.to_jid(),
+            Parsed::Owned(jid) => jid,
+        }
+    }
+}
+
+/// Parses and normalises an address as RFC 7622 asks of a server (section 4).
+///
+/// # Errors
+/// The part that is wrong and why; the stanza error to answer with is `<jid-malformed/>`.
+#[inline]
+pub fn parse(text: &str) -> Result<Parsed<'_>, JidError> {
+    let raw = Raw::split(text);
+    let bytes = |part: Option<&str>, fits: fn(&[u8]) -> bool| part.is_none_or(|part| fits(part.as_bytes()));
+    if bytes(raw.local, ascii::local)
+        && ascii::domain(raw.domain.as_bytes())
+        && bytes(raw.resource, ascii::resource)
+    {
+        return Ok(Parsed::Borrowed(raw.as_normalised(text)));
+    }
+    raw.prepare(text, [prepare_local, prepare_domain, prepare_resource])
+}
+
+/// A preparation of one part.
+type Prepare = fn(&str) -> Result<Cow<'_, str>, JidError>;
+
+/// The three parts as they stand in a text, before any mapping.
+#[derive(Clone, Copy)]
+struct Raw<'a> {
+    local: Option<&'a str>,
+    domain: &'a str,
+    resource: Option<&'a str>,
+}
+
+impl<'a> Raw<'a> {
+    /// RFC 7622, section 3.2: first cut at the first `/`, then at the first `@` of what is left.
+    #[inline]
+    fn split(text: &'a str) -> Self {
+        let (bare, resource) = match memchr::memchr(b'/', text.as_bytes()) {
+            Some(slash) => (&text[..slash], Some(&text[slash + 1..])),
+            None => (text, None),
+        };
+        match memchr::memchr(b'@', bare.as_bytes()) {
+            Some(at) => Raw { local: Some(&bare[..at]), domain: &bare[at + 1..], resource },
+            None => Raw { local: None, domain: bare, resource },
+        }
+    }
+
+    /// The address these parts are, if they are in normal form: `text` up to the end of the last part.
+    #[inline]
+    fn as_normalised(&self, text: &'a str) -> JidRef<'a> {
+        let at = self.local.map_or(0, str::len);
+        let bare = at + usize::from(self.local.is_some()) + self.domain.len();
+        match self.resource {
+            Some(resource) => JidRef::new(&text[..bare + 1 + resource.len()], at, bare),
+            None => JidRef::new(&text[..bare], at, 0),
+        }
+    }
+
+    #[cold]
+    fn prepare(
+        &self,
+        text: &'a str,
+        [local, domain, resource]: [Prepare; 3],
+    ) -> Result<Parsed<'a>, JidError> {
+        let local = self.local.map(local).transpose()?;
+        let domain = domain(self.domain)?;
+        let resource = self.resource.map(resource).transpose()?;
+        let kept = |part: &Option<Cow<'a, str>>| !matches!(part, Some(Cow::Owned(_)));
+        match (domain, self.resource) {
+            // A domain that only lost its final dot is still the end of a piece of the input.
+            (Cow::Borrowed(domain), rest)
+                if kept(&local)
+                    && kept(&resource)
+                    && (rest.is_none() || domain.len() == self.domain.len()) =>
+            {
+                Ok(Parsed::Borrowed(Raw { domain, ..*self }.as_normalised(text)))
+            }
+            (domain, _) => Ok(Parsed::Owned(Jid::join(local.as_deref(), &domain, resource.as_deref()))),
+        }
+    }
+}

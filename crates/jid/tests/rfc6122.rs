@@ -1,0 +1,67 @@
+//! Addresses that older rules allowed can be read from storage, and only from there.
+
+#![allow(clippy::panic, reason = "a failed check ends the test")]
+
+use throng_jid::{Jid, parse};
+
+fn check(text: &str, expect: &str) {
+    assert!(parse(text).is_err(), "{text:?} is legal now");
+    let jid = Jid::from_stored(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+    assert_eq!(jid.as_str(), expect);
+    assert_eq!(Jid::from_stored(expect), Ok(jid));
+}
+
+#[test]
+fn nodeprep() {
+    check("\u{265a}@example.com", "\u{265a}@example.com");
+    check("henry\u{2163}@example.com", "henryiv@example.com");
+    check("ro\u{ad}meo@example.com", "romeo@example.com");
+    check("\u{265a}@Example.COM./Home", "\u{265a}@example.com/Home");
+}
+
+#[test]
+fn nameprep() {
+    check("a@\u{2603}.example", "a@\u{2603}.example");
+    check("my_host", "my_host");
+    check("My_Host.", "my_host");
+}
+
+#[test]
+fn resourceprep() {
+    check("a@b/x\u{fe0f}y", "a@b/xy");
+    check("a@b/x\u{ad}", "a@b/x");
+}
+
+#[test]
+fn what_both_accept_has_the_form_of_rfc_7622() {
+    assert_eq!(
+        Jid::from_stored("fu\u{df}ball@FU\u{df}BALL.example").unwrap().as_str(),
+        "fu\u{df}ball@fu\u{df}ball.example"
+    );
+    assert_eq!(Jid::from_stored("a@b/\u{2163}").unwrap().as_str(), "a@b/\u{2163}");
+}
+
+#[test]
+fn what_neither_accepts_stays_out() {
+    for wrong in [
+        "",
+        "@b",
+        "a@",
+        "b/",
+        "a b@c",
+        "a:b@c",
+        "a\u{ff20}b@c",
+        "a@b c",
+        "a@b@c",
+        "a@b\u{ff0f}c",
+        "a@b\u{7f}",
+        "a@b/\u{7}",
+        "a@b..c",
+        "a@.",
+        "\u{ad}@b",
+        "a@b/\u{ad}",
+    ] {
+        assert!(Jid::from_stored(wrong).is_err(), "{wrong:?}");
+    }
+    assert!(Jid::from_stored(&format!("{}@b", "\u{265a}".repeat(342))).is_err());
+}
