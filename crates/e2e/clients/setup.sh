@@ -1,0 +1,75 @@
+#!/bin/sh
+# Puts the foreign clients in place: slixmpp in a venv, xmpp.js in node_modules, profanity and tmux from Debian.
+#
+# usage: setup.sh [DIR]     DIR defaults to $CARGO_TARGET_DIR/e2e, or target/e2e of the workspace.
+#
+# It may run any number of times and by several processes at once; when nothing is missing it ends in a few
+# milliseconds. What cannot be installed is one line on standard error and a status of 1: never a skip.
+# The trap: a venv knows its own path. When DIR was moved, remove it and run this again.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../../.." && pwd)
+dir=${1:-${CARGO_TARGET_DIR:-$root/target}/e2e}
+
+die() { echo "setup.sh: $*" >&2; exit 1; }
+
+mkdir -p "$dir" || die "cannot make $dir"
+dir=$(cd "$dir" && pwd)
+log=$dir/setup.log
+
+# One installer at a time; the others find everything in place. flock is in util-linux, which is essential on Debian.
+exec 9>"$dir/setup.lock"
+flock 9
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Installs one Debian package. The package lists are fetched only when the installation fails without them.
+install() {
+    have apt-get || die "$1 is missing and there is no apt-get: install it by hand"
+    sudo=
+    if [ "$(id -u)" != 0 ]; then
+        { have sudo && sudo -n true 2>/dev/null; } || die "$1 is missing: run 'apt-get install $1' as root"
+        sudo="sudo -n"
+    fi
+    echo "setup.sh: installing $1" >&2
+    apt="$sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq"
+    # shellcheck disable=SC2086 # the words of $apt are meant to be split
+    $apt install -y --no-install-recommends "$1" >"$log" 2>&1 </dev/null && return
+    # shellcheck disable=SC2086
+    { $apt update && $apt install -y --no-install-recommends "$1"; } >>"$log" 2>&1 </dev/null ||
+        die "cannot install Debian's $1: $(grep -m1 '^E:' "$log" || tail -n1 "$log")"
+}
+
+# Runs a command quietly; its words go to the log, the last one to the reader on failure.
+quietly() {
+    what=$1; shift
+    "$@" >"$log" 2>&1 </dev/null || die "$what failed: $(grep -v '^ *$' "$log" | tail -n1) (see $log)"
+}
+
+have tmux || install tmux
+have profanity || install profanity-light    # The same program without GTK and the desktop.
+
+have python3 || install python3
+stamp=$(cat "$here/slixmpp/requirements.txt"; python3 --version)
+if [ ! -x "$dir/venv/bin/python" ] || [ "$stamp" != "$(cat "$dir/venv/stamp" 2>/dev/null)" ]; then
+    python3 -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
+    rm -rf "$dir/venv"
+    quietly "python3 -m venv" python3 -m venv "$dir/venv"
+    quietly "pip install" "$dir/venv/bin/pip" install --quiet --disable-pip-version-check \
+        --only-binary :all: --requirement "$here/slixmpp/requirements.txt"
+    printf '%s\n' "$stamp" >"$dir/venv/stamp"
+fi
+
+have node || install nodejs
+have npm || install npm
+stamp=$(cat "$here/xmppjs/package.json" "$here/xmppjs/package-lock.json" "$here/xmppjs/.npmrc"; node --version)
+if [ ! -d "$dir/xmppjs/node_modules" ] || [ "$stamp" != "$(cat "$dir/xmppjs/stamp" 2>/dev/null)" ]; then
+    node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 10) ? 0 : 1)' ||
+        die "xmpp.js needs node 20.10 or newer and this is $(node --version): install a newer one (nodesource.com, or Debian 13)"
+    rm -rf "$dir/xmppjs"
+    mkdir -p "$dir/xmppjs"
+    cp "$here/xmppjs/package.json" "$here/xmppjs/package-lock.json" "$here/xmppjs/.npmrc" "$dir/xmppjs/"
+    quietly "npm ci" npm ci --prefix "$dir/xmppjs" --ignore-scripts --no-audit --no-fund --loglevel=error
+    printf '%s\n' "$stamp" >"$dir/xmppjs/stamp"
+fi

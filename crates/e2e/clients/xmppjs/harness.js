@@ -1,0 +1,290 @@
+// What the xmpp.js scenarios share: settings, a client with an inbox, a runner.
+//
+// The settings come from the environment, with the names of slixmpp/harness.py, and three more:
+//   XMPP_MODULES         the folder whose node_modules setup.sh filled; absent: $CARGO_TARGET_DIR/e2e/xmppjs or target's
+//   XMPP_PEER            the address of a running slixmpp/peer.py; absent: the scenarios with it are left out
+//   NODE_EXTRA_CA_CERTS  node's own: must name the same file as XMPP_CA, and before node starts
+//
+// Nothing here sleeps: a client keeps what it received and `expect` waits for the first stanza that fits.
+// The traps: xmpp.js checks a direct TLS certificate against the host it connects to and sends neither SNI
+// (for an address) nor ALPN; over STARTTLS it checks against the domain. And it reconnects by itself unless told not to.
+
+import { createRequire } from "node:module";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import path from "node:path";
+
+// Milliseconds that one awaited thing may take, and a whole scenario. Far above what a loaded machine needs.
+export const PATIENCE = 10_000;
+const SCENARIO = 30_000;
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const target = process.env.CARGO_TARGET_DIR ?? path.join(here, "../../../../target");
+const modules = process.env.XMPP_MODULES ?? path.join(target, "e2e/xmppjs");
+const entry = createRequire(path.join(path.resolve(modules), "package.json")).resolve("@xmpp/client");
+export const { client: connect, xml, jid } = await import(pathToFileURL(entry));
+
+// A scenario's expectation was not met; the message is the reason that is printed.
+export class Failure extends Error {}
+
+export function check(condition, reason) {
+  if (!condition) throw new Failure(reason);
+}
+
+function setting(name) {
+  const value = process.env[name];
+  if (!value) {
+    console.error(`harness: ${name} is not set; see the top of slixmpp/harness.py`);
+    process.exit(2);
+  }
+  return value;
+}
+
+export const settings = {
+  host: setting("XMPP_HOST"),
+  port: Number(setting("XMPP_PORT")),
+  transport: setting("XMPP_TRANSPORT"),
+  domain: setting("XMPP_DOMAIN"),
+  password: setting("XMPP_PASSWORD"),
+  users: { a: setting("XMPP_USER_A"), b: setting("XMPP_USER_B") },
+  peer: process.env.XMPP_PEER,
+};
+if (process.env.XMPP_CA && process.env.NODE_EXTRA_CA_CERTS !== process.env.XMPP_CA) {
+  console.error("harness: NODE_EXTRA_CA_CERTS must name the same file as XMPP_CA");
+  process.exit(2);
+}
+if (!process.env.XMPP_CA) process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
+
+export const bare = (who) => `${settings.users[who]}@${settings.domain}`;
+
+const ROSTER = "jabber:iq:roster";
+
+// One session. xmpp.js answers pings by itself, and roster pushes are answered here.
+export class Client {
+  constructor(who, resource, { password, user } = {}) {
+    this.inbox = [];
+    this.waiting = new Set();
+    this.mechanism = null;
+    const scheme = settings.transport === "tls" ? "xmpps" : "xmpp";
+    this.xmpp = connect({
+      service: `${scheme}://${settings.host}:${settings.port}`,
+      domain: settings.domain,
+      resource,
+      // SCRAM or nothing: PLAIN would hide that SCRAM does not work.
+      credentials: async (authenticate, mechanisms) => {
+        this.mechanism = mechanisms.find((name) => name.startsWith("SCRAM-"));
+        check(this.mechanism, `the server offers no SCRAM: ${mechanisms}`);
+        const username = user ?? settings.users[who];
+        await authenticate({ username, password: password ?? settings.password }, this.mechanism);
+      },
+    });
+    this.xmpp.reconnect.stop();
+    this.xmpp.iqCallee.set(ROSTER, "query", () => true);
+    this.xmpp.on("error", (error) => this.#receive(new Failure(`stream: ${error.message}`)));
+    this.xmpp.on("stanza", (stanza) => this.#receive(stanza));
+  }
+
+  #receive(stanza) {
+    this.inbox.push(stanza);
+    for (const look of this.waiting) look();
+  }
+
+  // Connects, authenticates and binds; throws what xmpp.js throws.
+  async login() {
+    const address = await this.xmpp.start();
+    this.jid = address.toString();
+    this.bare = address.bare().toString();
+    check(this.xmpp.isSecure(), "the stream is not under TLS");
+    return this;
+  }
+
+  async stop() {
+    if (this.xmpp.status === "offline" || this.xmpp.status === "disconnect") return;
+    await this.xmpp.stop();
+  }
+
+  send(element) {
+    return this.xmpp.send(element);
+  }
+
+  // Sends presence of a type; null is available.
+  say(type, to, ...children) {
+    return this.send(xml("presence", { ...(type && { type }), ...(to && { to }) }, ...children));
+  }
+
+  chat(to, body) {
+    return this.send(xml("message", { to, type: "chat" }, xml("body", {}, body)));
+  }
+
+  // Sends an IQ and returns the result; an error or silence is a Failure.
+  async ask(iq) {
+    try {
+      return await this.xmpp.iqCaller.request(iq, PATIENCE);
+    } catch (error) {
+      throw new Failure(`${this.jid}: ${error.message} to ${iq}`);
+    }
+  }
+
+  // A ping round trip to the server. Order is kept, so all that was due before has been received.
+  settle() {
+    return this.ping(settings.domain);
+  }
+
+  ping(to) {
+    return this.ask(xml("iq", { type: "get", to }, xml("ping", "urn:xmpp:ping")));
+  }
+
+  // The roster as the server tells it now: a map from address to attributes.
+  async roster() {
+    const result = await this.ask(xml("iq", { type: "get" }, xml("query", ROSTER)));
+    const items = result.getChild("query", ROSTER)?.getChildren("item") ?? [];
+    return new Map(items.map((item) => [item.attrs.jid, item.attrs]));
+  }
+
+  rosterSet(attrs, groups = []) {
+    const item = xml("item", attrs, ...groups.map((group) => xml("group", {}, group)));
+    return this.ask(xml("iq", { type: "set" }, xml("query", ROSTER, item)));
+  }
+
+  // Takes the first stanza for which `fits` is true out of the inbox; waits for it if need be.
+  expect(what, fits) {
+    return new Promise((resolve, reject) => {
+      const done = (settle, value) => {
+        clearTimeout(timer);
+        this.waiting.delete(look);
+        settle(value);
+      };
+      const look = () => {
+        const index = this.inbox.findIndex((stanza) => stanza instanceof Failure || fits(stanza));
+        if (index < 0) return;
+        const [stanza] = this.inbox.splice(index, 1);
+        if (stanza instanceof Failure) done(reject, new Failure(`${stanza.message} while waiting for ${what}`));
+        else done(resolve, stanza);
+      };
+      const late = () =>
+        done(reject, new Failure(`${this.jid}: no ${what}; got ${this.inbox.join("; ") || "nothing else"}`));
+      const timer = setTimeout(late, PATIENCE);
+      this.waiting.add(look);
+      look();
+    });
+  }
+
+  // Awaits a roster push for an address, with the wanted attributes; undefined wants the attribute's absence.
+  push(what, address, wanted = {}) {
+    return this.expect(`roster push ${address} ${JSON.stringify(wanted)} (${what})`, (stanza) => {
+      if (!stanza.is("iq") || stanza.attrs.type !== "set") return false;
+      const items = stanza.getChild("query", ROSTER)?.getChildren("item") ?? [];
+      if (items.length !== 1 || items[0].attrs.jid !== address) return false;
+      return Object.entries(wanted).every(([key, value]) => items[0].attrs[key] === value);
+    });
+  }
+
+  // Awaits presence: type null is available; from is bare or full; children are texts that it must hold.
+  presence(type, from, children = {}) {
+    return this.expect(`presence ${type ?? "available"} ${JSON.stringify(children)} from ${from}`, (stanza) => {
+      if (!stanza.is("presence") || stanza.attrs.type !== (type ?? undefined)) return false;
+      if (!sender(stanza, from)) return false;
+      return Object.entries(children).every(([name, text]) => stanza.getChildText(name) === text);
+    });
+  }
+
+  message(body, from) {
+    return this.expect(
+      `message '${body}' from ${from}`,
+      (stanza) => stanza.is("message") && stanza.getChildText("body") === body && sender(stanza, from),
+    );
+  }
+}
+
+function sender(stanza, from) {
+  const address = stanza.attrs.from;
+  return address === from || address?.split("/")[0] === from;
+}
+
+// Makes clients for one scenario and closes them after it, come what may.
+export class Stage {
+  clients = [];
+
+  client(who, resource, more) {
+    const client = new Client(who, resource, more);
+    this.clients.push(client);
+    return client;
+  }
+
+  // A client that has fetched its roster and is available.
+  async online(who, resource) {
+    const client = await this.client(who, resource).login();
+    await client.roster();
+    await client.say(null);
+    await client.presence(null, client.jid);
+    return client;
+  }
+
+  // A client as by `online` whose roster is emptied first, with nothing left in the inbox.
+  // Scenarios begin with it, so that none leans on the one before; offline messages are thrown away too.
+  async blank(who, resource) {
+    const client = await this.client(who, resource).login();
+    for (const address of (await client.roster()).keys()) {
+      await client.rosterSet({ jid: address, subscription: "remove" });
+    }
+    await client.say(null);
+    await client.presence(null, client.jid);
+    await client.settle();
+    client.inbox.length = 0;
+    return client;
+  }
+
+  // a and b, blank and online.
+  async pair() {
+    return [await this.blank("a", "one"), await this.blank("b", "one")];
+  }
+
+  leave(client) {
+    this.clients.splice(this.clients.indexOf(client), 1);
+    return client.stop();
+  }
+
+  close() {
+    return Promise.allSettled(this.clients.map((client) => client.stop()));
+  }
+}
+
+// Mutual subscription between two available clients; all pushes and presence of it are taken in.
+export async function befriend(a, b) {
+  await a.say("subscribe", b.bare);
+  await b.presence("subscribe", a.bare);
+  await b.say("subscribed", a.bare);
+  await a.presence("subscribed", b.bare);
+  await a.push("approved", b.bare, { subscription: "to" });
+  await a.presence(null, b.jid);
+  await b.say("subscribe", a.bare);
+  await a.presence("subscribe", b.bare);
+  await a.say("subscribed", b.bare);
+  await b.presence("subscribed", a.bare);
+  await b.push("approved", a.bare, { subscription: "both" });
+  await a.push("mutual", b.bare, { subscription: "both" });
+  await b.presence(null, a.jid);
+}
+
+// Runs each scenario; prints `ok NAME` or `FAIL NAME reason`; returns the exit status.
+export async function run(scenarios) {
+  let failed = 0;
+  for (const scenario of scenarios) {
+    const stage = new Stage();
+    let timer;
+    const late = new Promise((_, reject) => {
+      timer = setTimeout(() => reject(new Failure(`not done within ${SCENARIO} ms`)), SCENARIO);
+    });
+    try {
+      await Promise.race([scenario(stage), late]);
+      console.log(`ok ${scenario.name}`);
+    } catch (error) {
+      failed += 1;
+      if (!(error instanceof Failure)) console.error(error.stack);
+      console.log(`FAIL ${scenario.name} ${error.message}`);
+    } finally {
+      clearTimeout(timer);
+      await stage.close();
+    }
+  }
+  return failed ? 1 : 0;
+}
