@@ -1,1 +1,33 @@
-//! xml.
+//! XML for streams (RFC 6120 sections 4.8 and 11): find elements, judge them, read them, write them.
+//!
+//! The order of use: a [`Scanner`] finds where an element ends, a [`Reader`] checks it and tells what is in it,
+//! a [`Tree`] is built only when somebody wants to walk. Nothing here allocates but [`Tree`], [`normalise`], [`Writer`],
+//! a [`Scope`] for an unusual header, and values that hold references.
+//! Left out: DTDs and everything they bring, comments, processing instructions, encodings other than UTF-8: XMPP forbids
+//! them. Trap: an element is not known to be well-formed before its `Reader` has answered `None`.
+
+mod error;
+pub mod escape;
+mod event;
+mod limit;
+mod name;
+mod normalise;
+mod ns;
+mod reader;
+mod scan;
+mod scope;
+mod tree;
+mod write;
+
+pub use error::{Error, ErrorKind, Restriction};
+pub use event::{Attr, Attrs, Event, Namespace, Start, Text};
+pub use limit::{
+    Limits, MAX_ATTRIBUTE_PREFIXES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_NAMESPACE_BYTES, MAX_PREFIXES,
+};
+pub use normalise::normalise;
+pub use ns::{Ns, NsSet};
+pub use reader::Reader;
+pub use scan::{Scan, Scanner};
+pub use scope::Scope;
+pub use tree::{Node, Tree};
+pub use write::Writer;

@@ -1,0 +1,103 @@
+//! What can be wrong with XML that a peer sent, and which RFC 6120 stream error says so (section 4.9.3).
+//!
+//! Left out: the position of the fault. A stream ends with its first error, so nobody could mend it from there.
+//! Trap: limits are `policy-violation`, never `not-well-formed`; a peer that meets one has sent good XML.
+
+/// A construct that XML has and XMPP forbids (RFC 6120 section 11.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Restriction {
+    /// `<!-- … -->`
+    Comment,
+    /// `<?target … ?>`; also an XML declaration that is not the first thing of the document.
+    ProcessingInstruction,
+    /// `<!DOCTYPE`, and any other markup declaration (`<!ENTITY`, `<!ELEMENT`, …).
+    Doctype,
+    /// A reference to an entity other than the five predefined ones.
+    Entity,
+}
+
+/// Why input was refused. Small and `Copy`; carries no text of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Error {
+    /// More bytes than [`Limits::element_bytes`](crate::Limits) without an end.
+    #[error("the element is larger than allowed")]
+    TooLarge,
+    /// More open elements than [`Limits::depth`](crate::Limits).
+    #[error("elements are nested deeper than allowed")]
+    TooDeep,
+    /// More attributes in one tag than [`Limits::attributes`](crate::Limits).
+    #[error("the element has more attributes than allowed")]
+    TooManyAttributes,
+    /// More namespace declarations in scope than [`Limits::prefixes`](crate::Limits), or more than
+    /// [`MAX_ATTRIBUTE_PREFIXES`](crate::MAX_ATTRIBUTE_PREFIXES) prefixes on the attributes of one tag.
+    #[error("more namespace declarations than allowed")]
+    TooManyPrefixes,
+    /// A name longer than [`Limits::name_bytes`](crate::Limits) or a namespace name longer than
+    /// [`MAX_NAMESPACE_BYTES`](crate::MAX_NAMESPACE_BYTES).
+    #[error("a name is longer than allowed")]
+    NameTooLong,
+    /// A construct forbidden in XMPP.
+    #[error("XMPP forbids this XML feature: {0:?}")]
+    Restricted(Restriction),
+    /// A rule of XML 1.0 is broken; the text names the rule.
+    #[error("not well-formed: {0}")]
+    NotWellFormed(&'static str),
+    /// A rule of Namespaces in XML 1.0 is broken; the text names the rule.
+    #[error("not namespace-well-formed: {0}")]
+    BadNamespace(&'static str),
+    /// The stream header itself uses a prefix that it does not declare.
+    #[error("the prefix of the stream element is not declared")]
+    BadNamespacePrefix,
+    /// The bytes are not UTF-8.
+    #[error("not UTF-8")]
+    BadUtf8,
+    /// A character that XML 1.0 does not allow, literal or as a reference.
+    #[error("a character that XML does not allow")]
+    BadCharacter,
+    /// The declaration names another encoding, or the first bytes are UTF-16 or UTF-32.
+    #[error("the encoding is not UTF-8")]
+    UnsupportedEncoding,
+    /// The XML version is not 1.0, or the stream element is empty.
+    #[error("the XML document is not one that a stream can be: {0}")]
+    InvalidXml(&'static str),
+}
+
+/// The stream error condition that answers an [`Error`] (RFC 6120 section 4.9.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// `<not-well-formed/>`, section 4.9.3.13. Covers namespace-well-formedness (section 11.3).
+    NotWellFormed,
+    /// `<restricted-xml/>`, section 4.9.3.18.
+    RestrictedXml,
+    /// `<policy-violation/>`, section 4.9.3.14: a limit of ours.
+    PolicyViolation,
+    /// `<bad-namespace-prefix/>`, section 4.9.3.2.
+    BadNamespacePrefix,
+    /// `<unsupported-encoding/>`, section 4.9.3.22.
+    UnsupportedEncoding,
+    /// `<invalid-xml/>`, section 4.9.3.9.
+    InvalidXml,
+}
+
+impl Error {
+    /// The stream error condition to close with.
+    pub const fn kind(self) -> ErrorKind {
+        match self {
+            Error::TooLarge
+            | Error::TooDeep
+            | Error::TooManyAttributes
+            | Error::TooManyPrefixes
+            | Error::NameTooLong => ErrorKind::PolicyViolation,
+            Error::Restricted(_) => ErrorKind::RestrictedXml,
+            // Section 11.3: data that is not namespace-well-formed ends the stream with not-well-formed.
+            // Section 11.6 and XML 1.0 section 4.3.3 make bytes that are not UTF-8 the same kind of fault:
+            // unsupported-encoding is for a peer that says or shows that it uses another encoding.
+            Error::NotWellFormed(_) | Error::BadNamespace(_) | Error::BadUtf8 | Error::BadCharacter => {
+                ErrorKind::NotWellFormed
+            }
+            Error::BadNamespacePrefix => ErrorKind::BadNamespacePrefix,
+            Error::UnsupportedEncoding => ErrorKind::UnsupportedEncoding,
+            Error::InvalidXml(_) => ErrorKind::InvalidXml,
+        }
+    }
+}

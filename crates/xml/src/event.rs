@@ -1,0 +1,291 @@
+//! What a [`Reader`](crate::Reader) tells: tags, attributes, text, namespaces. All of it points into the element's bytes.
+//!
+//! Sources: XML 1.0 sections 2.4, 2.7, 3.1 and 3.3.3; Namespaces in XML 1.0 section 6.
+//! Left out: anything that would need memory; attributes are read from the tag again when asked for.
+//! Trap: offsets count from the start of the bytes that the reader was given, not from the start of the tag.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use memchr::memchr;
+
+use crate::escape::{self, Chars};
+use crate::{MAX_ATTRIBUTE_PREFIXES, Ns, Scope, name};
+
+/// A namespace: its number, when it has one, and its name.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Namespace<'a> {
+    /// The number of a known namespace.
+    pub id: Option<Ns>,
+    /// The name as written, so references in it are not expanded; for a known namespace the name itself. Empty: none.
+    pub text: &'a str,
+}
+
+impl<'a> Namespace<'a> {
+    /// No namespace.
+    pub const NONE: Namespace<'static> = Namespace { id: None, text: "" };
+
+    /// A known namespace.
+    pub const fn known(ns: Ns) -> Namespace<'static> {
+        Namespace { id: Some(ns), text: ns.as_str() }
+    }
+
+    /// A namespace name as it is written in a declaration.
+    pub(crate) fn written(raw: &'a str) -> Namespace<'a> {
+        if let Some(ns) = Ns::from_str(raw) {
+            return Namespace::known(ns);
+        }
+        if !special(raw) {
+            return Namespace { id: None, text: raw };
+        }
+        // References and line ends could hide a known name from everybody but the receiving client.
+        let mut room = [0; 96];
+        let mut length = 0;
+        for c in Chars::new(raw, true).flatten() {
+            let Some(space) = room.get_mut(length..length + c.len_utf8()) else {
+                return Namespace { id: None, text: raw };
+            };
+            c.encode_utf8(space);
+            length += c.len_utf8();
+        }
+        match std::str::from_utf8(&room[..length]).ok().and_then(Ns::from_str) {
+            Some(ns) => Namespace::known(ns),
+            None => Namespace { id: None, text: raw },
+        }
+    }
+
+    /// Is there none?
+    pub const fn is_none(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// The namespace name with references expanded.
+    pub fn name(&self) -> Cow<'a, str> {
+        escape::unescape_attr(self.text).unwrap_or(Cow::Borrowed(self.text))
+    }
+}
+
+fn special(raw: &str) -> bool {
+    raw.bytes().any(|b| b == b'&' || b < b' ')
+}
+
+impl PartialEq for Namespace<'_> {
+    fn eq(&self, other: &Namespace<'_>) -> bool {
+        if self.id.is_some() || other.id.is_some() {
+            return self.id == other.id;
+        }
+        self.text == other.text
+            || ((special(self.text) || special(other.text))
+                && Chars::new(self.text, true).flatten().eq(Chars::new(other.text, true).flatten()))
+    }
+}
+
+impl Eq for Namespace<'_> {}
+
+impl PartialEq<Ns> for Namespace<'_> {
+    fn eq(&self, other: &Ns) -> bool {
+        self.id == Some(*other)
+    }
+}
+
+/// One step of a [`Reader`](crate::Reader).
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// A start tag or an empty-element tag.
+    Start(Start<'a>),
+    /// Character data or a CDATA section. Neighbours are not joined, and a section may be empty.
+    Text(Text<'a>),
+    /// The end of the innermost open element; comes for an empty-element tag too.
+    End,
+}
+
+/// A prefix of attributes that is not declared in their own words: where its namespace name is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bound {
+    pub(crate) prefix_at: u32,
+    pub(crate) value_at: u32,
+    pub(crate) prefix_len: u16,
+    pub(crate) value_len: u16,
+    /// Declared by the stream header?
+    pub(crate) header: bool,
+}
+
+/// A start tag that passed every check.
+#[derive(Clone, Debug)]
+pub struct Start<'a> {
+    /// Local part of the name.
+    pub name: &'a str,
+    /// Prefix of the name as written.
+    pub prefix: Option<&'a str>,
+    /// Namespace of the element.
+    pub ns: Namespace<'a>,
+    /// Is it an empty-element tag, `<a/>`?
+    pub empty: bool,
+    /// Where the tag is, from `<` to behind `>`.
+    pub tag: Range<usize>,
+    pub(crate) text: &'a str,
+    pub(crate) scope: &'a Scope,
+    pub(crate) bound: [Bound; MAX_ATTRIBUTE_PREFIXES],
+    pub(crate) bounds: u8,
+}
+
+impl<'a> Start<'a> {
+    /// Is it the element of this name in this namespace?
+    pub fn is(&self, name: &str, ns: Ns) -> bool {
+        self.ns.id == Some(ns) && self.name == name
+    }
+
+    /// The attributes in the order written, without namespace declarations.
+    pub fn attrs(&self) -> Attrs<'_, 'a> {
+        self.iter(false)
+    }
+
+    /// The namespace declarations in the order written. `name` is the prefix declared and `prefix` is `xmlns`; for the
+    /// default namespace `name` is `xmlns` and there is no prefix.
+    pub fn declarations(&self) -> Attrs<'_, 'a> {
+        self.iter(true)
+    }
+
+    fn iter(&self, declarations: bool) -> Attrs<'_, 'a> {
+        let colon = self.prefix.map_or(0, |p| p.len() + 1);
+        Attrs { start: self, at: self.tag.start + 1 + colon + self.name.len(), declarations }
+    }
+
+    /// The attribute of this name in no namespace.
+    pub fn attr(&self, name: &str) -> Option<Attr<'a>> {
+        self.attrs().find(|a| a.prefix.is_none() && a.name == name)
+    }
+
+    /// The value of `xml:lang` on this very element.
+    pub fn lang(&self) -> Option<Cow<'a, str>> {
+        self.attrs().find(|a| a.name == "lang" && a.ns.id == Some(Ns::Xml)).map(|a| a.value())
+    }
+
+    fn resolve(&self, prefix: &str) -> Namespace<'a> {
+        let bound = self.bound.get(..usize::from(self.bounds)).unwrap_or_default();
+        for b in bound {
+            let at = b.prefix_at as usize;
+            if self.text.get(at..at + usize::from(b.prefix_len)) != Some(prefix) {
+                continue;
+            }
+            if b.header {
+                return self.scope.namespace(prefix).unwrap_or(Namespace::NONE);
+            }
+            let at = b.value_at as usize;
+            return Namespace::written(self.text.get(at..at + usize::from(b.value_len)).unwrap_or_default());
+        }
+        Namespace::NONE
+    }
+}
+
+/// An attribute.
+#[derive(Clone, Debug)]
+pub struct Attr<'a> {
+    /// Local part of the name.
+    pub name: &'a str,
+    /// Prefix as written.
+    pub prefix: Option<&'a str>,
+    /// Namespace; none without a prefix.
+    pub ns: Namespace<'a>,
+    /// The value as written between the quotes.
+    pub raw: &'a str,
+    /// Where the name begins, prefix included.
+    pub name_start: usize,
+    /// Where the value is, without the quotes.
+    pub value_range: Range<usize>,
+}
+
+impl<'a> Attr<'a> {
+    /// The value with references expanded and white space normalised. Allocates only when that changes something.
+    pub fn value(&self) -> Cow<'a, str> {
+        // The reader has checked every reference, so the fallback is never taken.
+        escape::unescape_attr(self.raw).unwrap_or(Cow::Borrowed(self.raw))
+    }
+}
+
+/// Iterator over the attributes, or the namespace declarations, of a tag.
+#[derive(Clone, Debug)]
+pub struct Attrs<'s, 'a> {
+    start: &'s Start<'a>,
+    at: usize,
+    declarations: bool,
+}
+
+impl Attrs<'_, '_> {
+    /// Goes on from this offset, which is behind an attribute.
+    pub(crate) const fn resume(&mut self, at: usize) {
+        self.at = at;
+    }
+}
+
+impl<'a> Iterator for Attrs<'_, 'a> {
+    type Item = Attr<'a>;
+
+    fn next(&mut self) -> Option<Attr<'a>> {
+        let text = self.start.text;
+        let bytes = text.as_bytes();
+        loop {
+            while name::is_space(*bytes.get(self.at)?) {
+                self.at += 1;
+            }
+            let name_start = self.at;
+            if matches!(bytes.get(name_start), Some(b'>' | b'/')) {
+                return None;
+            }
+            let q = name::qname(text, name_start, usize::MAX).ok()?;
+            let quote_at = q.end + memchr(b'=', bytes.get(q.end..)?)? + 1;
+            let quote_at = quote_at + bytes.get(quote_at..)?.iter().position(|&b| !name::is_space(b))?;
+            let value_at = quote_at + 1;
+            let value_end = value_at + memchr(*bytes.get(quote_at)?, bytes.get(value_at..)?)?;
+            self.at = value_end + 1;
+            let name = text.get(q.local..q.end)?;
+            let prefix = if q.local > name_start { text.get(name_start..q.local - 1) } else { None };
+            let declaration = prefix == Some("xmlns") || (prefix.is_none() && name == "xmlns");
+            if declaration != self.declarations {
+                continue;
+            }
+            let ns = match prefix {
+                _ if declaration => Namespace::known(Ns::Xmlns),
+                None => Namespace::NONE,
+                Some("xml") => Namespace::known(Ns::Xml),
+                Some(prefix) => self.start.resolve(prefix),
+            };
+            let raw = text.get(value_at..value_end)?;
+            return Some(Attr { name, prefix, ns, raw, name_start, value_range: value_at..value_end });
+        }
+    }
+}
+
+/// A piece of character data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text<'a> {
+    pub(crate) raw: &'a str,
+    pub(crate) at: usize,
+    pub(crate) cdata: bool,
+}
+
+impl<'a> Text<'a> {
+    /// As written; of a CDATA section, what is between its brackets.
+    pub const fn raw(&self) -> &'a str {
+        self.raw
+    }
+
+    /// Does it come from a CDATA section, so that [`raw`](Text::raw) is not escaped?
+    pub const fn is_cdata(&self) -> bool {
+        self.cdata
+    }
+
+    /// Where the raw text is.
+    pub const fn range(&self) -> Range<usize> {
+        self.at..self.at + self.raw.len()
+    }
+
+    /// The text itself. Allocates only when it has references or carriage returns.
+    pub fn unescape(&self) -> Cow<'a, str> {
+        if self.cdata {
+            return escape::line_ends(self.raw);
+        }
+        // The reader has checked every reference, so the fallback is never taken.
+        escape::unescape(self.raw).unwrap_or(Cow::Borrowed(self.raw))
+    }
+}

@@ -1,0 +1,54 @@
+//! Bounds on what one element may cost. RFC 6120 section 13.12 asks for them; the figures are ours.
+//!
+//! Left out: rates and totals per stream, which belong to the transport.
+//! Trap: `depth` and `prefixes` have hard ceilings, because the reader keeps both in arrays on the stack.
+
+/// Open elements that a reader can hold; a larger [`Limits::depth`] counts as this.
+pub const MAX_DEPTH: u8 = 64;
+/// Namespace declarations in scope that a reader can hold; a larger [`Limits::prefixes`] counts as this.
+pub const MAX_PREFIXES: u16 = 32;
+/// Attributes in one tag that a reader can hold; a larger [`Limits::attributes`] counts as this.
+pub const MAX_ATTRIBUTES: u16 = 64;
+/// Different prefixes, other than `xml` and `xmlns`, on the attributes of one tag.
+pub const MAX_ATTRIBUTE_PREFIXES: usize = 4;
+/// Bytes of a namespace name as written, that is with its references unexpanded.
+pub const MAX_NAMESPACE_BYTES: usize = 1024;
+
+/// Bounds on one element. Exceeding one is `policy-violation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one first-level element, from `<` to `>`. RFC 6120 section 13.12 demands at least 10 000.
+    pub element_bytes: u32,
+    /// Open elements, the first-level one included; at most [`MAX_DEPTH`].
+    pub depth: u8,
+    /// Attributes of one element, namespace declarations included; at most [`MAX_ATTRIBUTES`].
+    pub attributes: u16,
+    /// Namespace declarations in scope, those of the stream header not counted; at most [`MAX_PREFIXES`].
+    pub prefixes: u16,
+    /// Bytes of one qualified name.
+    pub name_bytes: u16,
+}
+
+impl Limits {
+    /// 256 kB, 64 deep, 64 attributes, 32 declarations, names of 256 bytes.
+    pub const DEFAULT: Limits =
+        Limits { element_bytes: 262_144, depth: 64, attributes: 64, prefixes: 32, name_bytes: 256 };
+
+    pub(crate) const fn depth_max(&self) -> usize {
+        if self.depth < MAX_DEPTH { self.depth as usize } else { MAX_DEPTH as usize }
+    }
+
+    pub(crate) const fn prefixes_max(&self) -> usize {
+        if self.prefixes < MAX_PREFIXES { self.prefixes as usize } else { MAX_PREFIXES as usize }
+    }
+
+    pub(crate) const fn attributes_max(&self) -> usize {
+        if self.attributes < MAX_ATTRIBUTES { self.attributes as usize } else { MAX_ATTRIBUTES as usize }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::DEFAULT
+    }
+}

@@ -1,0 +1,162 @@
+//! Characters and names: XML 1.0 (fifth edition) sections 2.2 and 2.3, Namespaces in XML 1.0 sections 3 and 4.
+//!
+//! Left out: name characters of the older editions; the fifth edition's ranges are wider.
+//! Trap: `name_end` works on bytes of text already known to be UTF-8; it must not meet other bytes.
+
+use crate::Error;
+
+pub(crate) const START: u8 = 1;
+pub(crate) const NAME: u8 = 2;
+pub(crate) const SPACE: u8 = 4;
+const HIGH: u8 = 8;
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let b = i as u8;
+        table[i] = match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => START | NAME,
+            b'0'..=b'9' | b'-' | b'.' => NAME,
+            b' ' | b'\t' | b'\n' | b'\r' => SPACE,
+            0x80.. => HIGH,
+            _ => 0,
+        };
+        i += 1;
+    }
+    table
+}
+
+pub(crate) static CLASS: [u8; 256] = classes();
+
+/// The production S, one byte of it.
+#[inline]
+pub(crate) fn is_space(byte: u8) -> bool {
+    CLASS[usize::from(byte)] & SPACE != 0
+}
+
+/// The production Char.
+pub(crate) const fn is_char(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
+}
+
+/// NameStartChar beyond ASCII.
+const fn is_start_high(c: char) -> bool {
+    matches!(c,
+        '\u{C0}'..='\u{D6}' | '\u{D8}'..='\u{F6}' | '\u{F8}'..='\u{2FF}' | '\u{370}'..='\u{37D}'
+        | '\u{37F}'..='\u{1FFF}' | '\u{200C}'..='\u{200D}' | '\u{2070}'..='\u{218F}'
+        | '\u{2C00}'..='\u{2FEF}' | '\u{3001}'..='\u{D7FF}' | '\u{F900}'..='\u{FDCF}'
+        | '\u{FDF0}'..='\u{FFFD}' | '\u{10000}'..='\u{EFFFF}')
+}
+
+/// NameChar beyond ASCII.
+const fn is_name_high(c: char) -> bool {
+    is_start_high(c) || matches!(c, '\u{B7}' | '\u{300}'..='\u{36F}' | '\u{203F}'..='\u{2040}')
+}
+
+/// End of the NCName that begins at `at`; `at` itself when none begins there.
+#[inline]
+pub(crate) fn ncname_end(text: &str, at: usize) -> usize {
+    let bytes = text.as_bytes();
+    match bytes.get(at) {
+        Some(&b) if CLASS[usize::from(b)] & START != 0 => {}
+        Some(&b) if b >= 0x80 => return ncname_end_high(text, at, true),
+        _ => return at,
+    }
+    let mut i = at + 1;
+    while let Some(&b) = bytes.get(i) {
+        let class = CLASS[usize::from(b)];
+        if class & NAME == 0 {
+            if class & HIGH != 0 {
+                return ncname_end_high(text, i, false);
+            }
+            break;
+        }
+        i += 1;
+    }
+    i
+}
+
+#[cold]
+fn ncname_end_high(text: &str, at: usize, mut first: bool) -> usize {
+    let Some(rest) = text.get(at..) else { return at };
+    for (i, c) in rest.char_indices() {
+        let fits = match c {
+            '\0'..='\x7F' => CLASS[c as usize] & if first { START } else { NAME } != 0,
+            _ if first => is_start_high(c),
+            _ => is_name_high(c),
+        };
+        if !fits {
+            return at + i;
+        }
+        first = false;
+    }
+    text.len()
+}
+
+/// A qualified name: where its colon is and where it ends.
+#[derive(Clone, Copy)]
+pub(crate) struct QName {
+    /// Offset of the local part; equal to the start when there is no prefix.
+    pub(crate) local: usize,
+    pub(crate) end: usize,
+}
+
+/// Reads the QName at `at`.
+#[inline]
+pub(crate) fn qname(text: &str, at: usize, longest: usize) -> Result<QName, Error> {
+    let mut end = ncname_end(text, at);
+    if end == at {
+        return Err(Error::NotWellFormed("a name was expected"));
+    }
+    let mut local = at;
+    if text.as_bytes().get(end) == Some(&b':') {
+        local = end + 1;
+        end = ncname_end(text, local);
+        if end == local || text.as_bytes().get(end) == Some(&b':') {
+            return Err(Error::BadNamespace("a colon in a name must separate two names"));
+        }
+    }
+    if end - at > longest {
+        return Err(Error::NameTooLong);
+    }
+    Ok(QName { local, end })
+}
+
+/// Refuses the two code points of three-byte UTF-8 that are no Char: U+FFFE and U+FFFF. Call it when a byte 0xEF was met.
+#[cold]
+pub(crate) fn has_noncharacter(bytes: &[u8]) -> bool {
+    bytes.windows(3).any(|w| w[0] == 0xEF && w[1] == 0xBF && w[2] >= 0xBE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_end_where_the_production_ends() {
+        for (text, end) in [
+            ("abc>", 3),
+            ("a-b.c_1 ", 7),
+            ("-a", 0),
+            ("1", 0),
+            ("é1·x=", 6),
+            ("·x", 0),
+            ("a×", 1),
+            ("a:b", 1),
+            ("", 0),
+            ("\u{EFFFF}\u{F0000}", 4),
+        ] {
+            assert_eq!(ncname_end(text, 0), end, "{text}");
+        }
+    }
+
+    #[test]
+    fn qualified_names_have_at_most_one_colon_with_names_on_both_sides() {
+        assert!(qname("a:b ", 0, 9).is_ok_and(|q| q.local == 2 && q.end == 3));
+        for text in [":a", "a:", "a:b:c", "a::b", "a:1"] {
+            assert!(qname(text, 0, 9).is_err(), "{text}");
+        }
+        assert_eq!(qname("abcd", 0, 3).err(), Some(Error::NameTooLong));
+    }
+}

@@ -1,0 +1,474 @@
+//! Finds where elements begin and end in a byte stream (RFC 6120 sections 4 and 11), without understanding them.
+//!
+//! Left out: everything inside an element but its nesting. The [`Reader`](crate::Reader) judges names, attributes,
+//! references, characters and end tags of the element that was found, so an `Element` is not yet well-formed.
+//! Trap: the scanner owns no bytes. It remembers how far it looked into the *same* bytes, so the caller must pass
+//! the unfinished bytes again, unchanged, with more behind them, after dropping exactly `skip`.
+
+use memchr::{memchr, memchr3};
+
+use crate::{Error, Limits, Restriction, name};
+
+/// Longest qualified name of a stream element, in bytes; it is kept for the comparison with the end tag.
+const STREAM_NAME: usize = 40;
+/// Longest XML declaration and longest end tag of the stream, in bytes. Real ones have about 40 and 16.
+const DECLARATION: usize = 256;
+
+/// What was found. Offsets count from the start of the `input` of that call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan {
+    /// Nothing complete yet. Drop `skip` bytes, then call again with more behind the rest.
+    More {
+        /// Bytes that are done with: white space between elements, or an XML declaration.
+        skip: usize,
+    },
+    /// The start tag of the stream element. Consume `end` bytes.
+    Open {
+        /// Offset of `<`.
+        start: usize,
+        /// Offset behind `>`.
+        end: usize,
+    },
+    /// A complete first-level element. Consume `end` bytes.
+    Element {
+        /// Offset of `<`.
+        start: usize,
+        /// Offset behind the last `>`.
+        end: usize,
+    },
+    /// The end tag of the stream element. Consume `end` bytes.
+    Close {
+        /// Offset behind `>`.
+        end: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// First byte of a document: the only place of an XML declaration.
+    Document,
+    /// Behind the declaration or white space: the stream element must come.
+    Prolog,
+    /// Between first-level elements.
+    Between,
+    /// The stream element has ended.
+    Closed,
+    /// In character data of an element.
+    Content,
+    /// In a start tag, outside quotes.
+    Tag,
+    /// In a start tag, inside `'`.
+    Single,
+    /// In a start tag, inside `"`.
+    Double,
+    /// In an end tag.
+    EndTag,
+    /// In a CDATA section.
+    Cdata,
+    /// An earlier call failed.
+    Failed(Error),
+}
+
+/// Resumable finder of element boundaries. Plain data, 72 bytes at most, no heap.
+#[derive(Clone, Copy, Debug)]
+pub struct Scanner {
+    at: At,
+    /// Open elements, the stream element not counted.
+    depth: u8,
+    /// Is the tag in progress the stream element's?
+    header: bool,
+    /// Elements without a stream around them?
+    fragment: bool,
+    name_len: u8,
+    /// How far the unfinished input was looked at.
+    seen: u32,
+    name: [u8; STREAM_NAME],
+}
+
+const _: () = assert!(size_of::<Scanner>() <= 96);
+
+impl Default for Scanner {
+    fn default() -> Scanner {
+        Scanner::new()
+    }
+}
+
+impl Scanner {
+    /// Expects an XML document: an optional declaration, the stream header, then elements.
+    pub const fn new() -> Scanner {
+        Scanner {
+            at: At::Document,
+            depth: 0,
+            header: false,
+            fragment: false,
+            name_len: 0,
+            seen: 0,
+            name: [0; STREAM_NAME],
+        }
+    }
+
+    /// Expects elements at once, with no stream around them (RFC 7395 framing, stored stanzas).
+    pub const fn fragment() -> Scanner {
+        let mut scanner = Scanner::new();
+        scanner.at = At::Between;
+        scanner.fragment = true;
+        scanner
+    }
+
+    /// Expects a new document, as after STARTTLS or SASL. Forgets everything, unfinished input included.
+    pub fn restart(&mut self) {
+        *self = if self.fragment { Scanner::fragment() } else { Scanner::new() };
+    }
+
+    /// Looks for the next boundary. `input[0]` is the first byte not yet consumed. An error is final: the same one
+    /// comes back until [`restart`](Scanner::restart).
+    pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<Scan, Error> {
+        let result = self.advance(input, limits);
+        if let Err(error) = result {
+            self.at = At::Failed(error);
+        }
+        result
+    }
+
+    fn advance(&mut self, input: &[u8], limits: &Limits) -> Result<Scan, Error> {
+        let mut start = 0;
+        match self.at {
+            At::Failed(error) => return Err(error),
+            At::Document => {
+                let Some(after) = self.document(input)? else { return Ok(Scan::More { skip: 0 }) };
+                start = after;
+            }
+            _ => {}
+        }
+        if matches!(self.at, At::Prolog | At::Between | At::Closed) {
+            start += input.get(start..).map_or(0, spaces);
+            self.seen = 0;
+            let Some(&first) = input.get(start) else { return Ok(Scan::More { skip: start }) };
+            if self.at == At::Closed {
+                return Err(Error::NotWellFormed("data after the end of the stream"));
+            }
+            if first != b'<' {
+                return Err(Error::NotWellFormed("text between elements"));
+            }
+            let Some(&second) = input.get(start + 1) else { return Ok(Scan::More { skip: start }) };
+            match second {
+                b'!' => {
+                    let Some(&third) = input.get(start + 2) else { return Ok(Scan::More { skip: start }) };
+                    return Err(match third {
+                        b'-' => Error::Restricted(Restriction::Comment),
+                        b'[' => Error::NotWellFormed("a CDATA section between elements"),
+                        _ => declaration_error(third),
+                    });
+                }
+                b'?' => return Err(Error::Restricted(Restriction::ProcessingInstruction)),
+                b'/' => {
+                    if self.fragment || self.at == At::Prolog {
+                        return Err(Error::NotWellFormed("an end tag without a start tag"));
+                    }
+                    self.at = At::EndTag;
+                    self.seen = 2;
+                }
+                _ => {
+                    self.header = self.at == At::Prolog;
+                    self.depth = u8::from(!self.header);
+                    self.at = At::Tag;
+                    self.seen = 1;
+                }
+            }
+        }
+        self.element(input, start, limits)
+    }
+
+    /// Walks through one element, or the stream's start or end tag, that begins at `start`.
+    fn element(&mut self, input: &[u8], start: usize, limits: &Limits) -> Result<Scan, Error> {
+        let all = input.get(start..).unwrap_or_default();
+        // Look no further than the limit: then the answer does not depend on how the input was cut.
+        let mut i = self.seen as usize;
+        let mut at = self.at;
+        let mut depth = usize::from(self.depth);
+        let closing = at == At::EndTag && depth == 0;
+        let limit = if closing { DECLARATION } else { limits.element_bytes as usize };
+        let bytes = all.get(..limit).unwrap_or(all);
+        let deepest = limits.depth_max();
+        if depth > deepest {
+            return Err(Error::TooDeep);
+        }
+        loop {
+            match at {
+                At::Content => {
+                    let Some(found) = find1(bytes, i, b'<') else {
+                        i = bytes.len();
+                        break;
+                    };
+                    i = found;
+                    match bytes.get(i + 1) {
+                        None => break,
+                        Some(b'/') => {
+                            i += 2;
+                            at = At::EndTag;
+                        }
+                        Some(b'!') => match cdata(bytes, i)? {
+                            None => break,
+                            Some(after) => {
+                                i = after;
+                                at = At::Cdata;
+                            }
+                        },
+                        Some(b'?') => return Err(Error::Restricted(Restriction::ProcessingInstruction)),
+                        Some(_) => {
+                            if depth == deepest {
+                                return Err(Error::TooDeep);
+                            }
+                            depth += 1;
+                            i += 1;
+                            at = At::Tag;
+                        }
+                    }
+                }
+                At::Tag => {
+                    let Some(found) = find_tag(bytes, i) else {
+                        i = bytes.len();
+                        break;
+                    };
+                    i = found + 1;
+                    match bytes[found] {
+                        b'"' => at = At::Double,
+                        b'\'' => at = At::Single,
+                        _ => {
+                            let empty = found > 0 && bytes[found - 1] == b'/';
+                            if self.header {
+                                self.opened(bytes, i, empty)?;
+                                return Ok(Scan::Open { start, end: start + i });
+                            }
+                            depth -= usize::from(empty);
+                            if depth == 0 {
+                                return Ok(self.finished(start, i));
+                            }
+                            at = At::Content;
+                        }
+                    }
+                }
+                At::Single | At::Double => {
+                    let quote = if at == At::Single { b'\'' } else { b'"' };
+                    let Some(found) = find1(bytes, i, quote) else {
+                        i = bytes.len();
+                        break;
+                    };
+                    i = found + 1;
+                    at = At::Tag;
+                }
+                At::EndTag => {
+                    let Some(found) = find1(bytes, i, b'>') else {
+                        i = bytes.len();
+                        break;
+                    };
+                    i = found + 1;
+                    if depth == 0 {
+                        return self.closed(bytes, i).map(|()| Scan::Close { end: start + i });
+                    }
+                    depth -= 1;
+                    if depth == 0 {
+                        return Ok(self.finished(start, i));
+                    }
+                    at = At::Content;
+                }
+                At::Cdata => {
+                    let Some(found) = find1(bytes, i, b'>') else {
+                        i = bytes.len();
+                        break;
+                    };
+                    i = found + 1;
+                    if bytes.get(found - 2..found) == Some(b"]]") {
+                        at = At::Content;
+                    }
+                }
+                // These never reach this loop.
+                At::Document | At::Prolog | At::Between | At::Closed | At::Failed(_) => break,
+            }
+        }
+        if all.len() > bytes.len() {
+            return Err(Error::TooLarge);
+        }
+        self.at = at;
+        self.depth = depth as u8;
+        self.seen = i as u32;
+        Ok(Scan::More { skip: start })
+    }
+
+    fn finished(&mut self, start: usize, length: usize) -> Scan {
+        self.at = At::Between;
+        self.depth = 0;
+        self.seen = 0;
+        Scan::Element { start, end: start + length }
+    }
+
+    /// Keeps the name of the stream element for its end tag.
+    fn opened(&mut self, bytes: &[u8], end: usize, empty: bool) -> Result<(), Error> {
+        if empty {
+            return Err(Error::InvalidXml("the stream element is empty"));
+        }
+        let name = bytes.get(1..end).unwrap_or_default();
+        let length = name.iter().position(|&b| b == b'>' || name::is_space(b)).unwrap_or(name.len());
+        let room = self.name.get_mut(..length).ok_or(Error::NameTooLong)?;
+        room.copy_from_slice(&name[..length]);
+        self.name_len = length as u8;
+        self.at = At::Between;
+        self.header = false;
+        self.seen = 0;
+        Ok(())
+    }
+
+    /// Compares the end tag of the stream with its start tag.
+    fn closed(&mut self, bytes: &[u8], end: usize) -> Result<(), Error> {
+        let name = self.name.get(..usize::from(self.name_len)).unwrap_or_default();
+        let rest = bytes.get(2..end - 1).and_then(|tag| tag.strip_prefix(name));
+        if !rest.is_some_and(|rest| spaces(rest) == rest.len()) {
+            return Err(Error::NotWellFormed("the end tag does not match the stream element"));
+        }
+        self.at = At::Closed;
+        self.seen = 0;
+        Ok(())
+    }
+
+    /// Reads the XML declaration, if there is one. Answers where it ends, or `None` for more input.
+    fn document(&mut self, input: &[u8]) -> Result<Option<usize>, Error> {
+        const OPENING: &[u8] = b"<?xml";
+        match input {
+            [] => return Ok(None),
+            // Byte order marks of UTF-16 and UTF-32, and ASCII in either.
+            [0xFE | 0xFF | 0x00, ..] | [b'<', 0x00, ..] => return Err(Error::UnsupportedEncoding),
+            // `<?xml-stylesheet` and the like are processing instructions.
+            _ if input.starts_with(OPENING) => match input.get(OPENING.len()) {
+                None => return Ok(None),
+                Some(&b) if name::is_space(b) => {}
+                Some(_) => return Err(Error::Restricted(Restriction::ProcessingInstruction)),
+            },
+            _ if OPENING.starts_with(input) => return Ok(None),
+            [b'<', b'?', ..] => return Err(Error::Restricted(Restriction::ProcessingInstruction)),
+            _ => {
+                self.at = At::Prolog;
+                return Ok(Some(0));
+            }
+        }
+        let window = input.get(..DECLARATION).unwrap_or(input);
+        let Some(end) = memchr(b'>', window).map(|i| i + 1) else {
+            return if input.len() > DECLARATION { Err(Error::TooLarge) } else { Ok(None) };
+        };
+        declaration(&input[OPENING.len()..end])?;
+        self.at = At::Prolog;
+        Ok(Some(end))
+    }
+}
+
+/// Length of the white space at the start.
+fn spaces(bytes: &[u8]) -> usize {
+    bytes.iter().position(|&b| !name::is_space(b)).unwrap_or(bytes.len())
+}
+
+/// XMLDecl without its first five bytes (XML 1.0 section 2.8, RFC 6120 sections 11.5 and 11.6).
+fn declaration(bytes: &[u8]) -> Result<(), Error> {
+    const BAD: Error = Error::NotWellFormed("a bad XML declaration");
+    let mut rest = bytes.strip_suffix(b"?>").ok_or(BAD)?;
+    let mut next = |wanted: &[u8]| -> Result<Option<&[u8]>, Error> {
+        let space = spaces(rest);
+        let Some(after) = rest[space..].strip_prefix(wanted) else { return Ok(None) };
+        if space == 0 {
+            return Err(BAD);
+        }
+        let after = after[spaces(after)..].strip_prefix(b"=").ok_or(BAD)?;
+        let after = &after[spaces(after)..];
+        let (&quote, after) = after.split_first().ok_or(BAD)?;
+        if quote != b'"' && quote != b'\'' {
+            return Err(BAD);
+        }
+        let length = memchr(quote, after).ok_or(BAD)?;
+        rest = &after[length + 1..];
+        Ok(Some(&after[..length]))
+    };
+    let version = next(b"version")?.ok_or(BAD)?;
+    // XML 1.0 fifth edition accepts any 1.x; RFC 6120 section 11.7 is about 1.0 only.
+    if version != b"1.0" {
+        return Err(Error::InvalidXml("the version of XML is not 1.0"));
+    }
+    if next(b"encoding")?.is_some_and(|e| !e.eq_ignore_ascii_case(b"UTF-8")) {
+        return Err(Error::UnsupportedEncoding);
+    }
+    // A standalone declaration is ignored, as section 11.5 allows.
+    if next(b"standalone")?.is_some_and(|s| s != b"yes" && s != b"no") {
+        return Err(BAD);
+    }
+    if spaces(rest) == rest.len() { Ok(()) } else { Err(BAD) }
+}
+
+/// What `<!` followed by this byte is.
+fn declaration_error(third: u8) -> Error {
+    if third.is_ascii_uppercase() {
+        Error::Restricted(Restriction::Doctype)
+    } else {
+        Error::NotWellFormed("bad markup after <!")
+    }
+}
+
+/// At `<!` in content: the offset behind `<![CDATA[`, or `None` for more input.
+#[cold]
+fn cdata(bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
+    const OPENING: &[u8] = b"<![CDATA[";
+    let rest = bytes.get(at..).unwrap_or_default();
+    if rest.starts_with(OPENING) {
+        return Ok(Some(at + OPENING.len()));
+    }
+    if OPENING.starts_with(rest) {
+        return Ok(None);
+    }
+    Err(match rest.get(2) {
+        Some(b'-') => Error::Restricted(Restriction::Comment),
+        Some(b'[') | None => Error::NotWellFormed("a bad CDATA section"),
+        Some(&third) => declaration_error(third),
+    })
+}
+
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// The high bit of the lowest zero byte is exact; bits above it may be false.
+#[inline]
+const fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(LOW) & !word & HIGH
+}
+
+#[inline]
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at + 8).and_then(|w| w.try_into().ok()).map(u64::from_le_bytes)
+}
+
+/// Offset of the next `needle` from `at` on. Looks at two words first, because most stretches are short and a call
+/// of `memchr` costs more than they do.
+#[inline]
+fn find1(bytes: &[u8], mut at: usize, needle: u8) -> Option<usize> {
+    let pattern = LOW * u64::from(needle);
+    for _ in 0..2 {
+        let Some(word) = word(bytes, at) else { break };
+        let hits = zeros(word ^ pattern);
+        if hits != 0 {
+            return Some(at + (hits.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    memchr(needle, bytes.get(at..)?).map(|i| at + i)
+}
+
+/// Offset of the next `>`, `"` or `'` from `at` on.
+#[inline]
+fn find_tag(bytes: &[u8], mut at: usize) -> Option<usize> {
+    for _ in 0..2 {
+        let Some(word) = word(bytes, at) else { break };
+        let hits = zeros(word ^ (LOW * b'>' as u64))
+            | zeros(word ^ (LOW * b'"' as u64))
+            | zeros(word ^ (LOW * b'\'' as u64));
+        if hits != 0 {
+            return Some(at + (hits.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    memchr3(b'>', b'"', b'\'', bytes.get(at..)?).map(|i| at + i)
+}

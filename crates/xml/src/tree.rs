@@ -1,0 +1,307 @@
+//! A flat tree over the bytes of one element, for those who walk instead of read.
+//!
+//! Left out: changing it. A changed element is written anew with the [`Writer`](crate::Writer).
+//! Trap: one node costs 64 bytes, so a hostile element costs about twenty times its size for as long as the tree lives.
+//! Build a tree only of elements that somebody wants to look into.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::event::Bound;
+use crate::{Attr, Error, Event, Limits, MAX_ATTRIBUTE_PREFIXES, Namespace, Ns, Reader, Scope, Start, Text};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Element { empty: bool },
+    Text { cdata: bool },
+}
+
+struct Item<'a> {
+    /// Local name, or raw text.
+    name: &'a str,
+    ns: Namespace<'a>,
+    at: u32,
+    /// End of the start tag.
+    tag_end: u32,
+    end: u32,
+    /// Index behind the last descendant.
+    next: u32,
+    /// Bytes of prefix and colon.
+    prefix_len: u16,
+    kind: Kind,
+}
+
+const _: () = assert!(size_of::<Item<'_>>() <= 64);
+
+/// Attribute prefixes of one element; few elements have any.
+struct Prefixes {
+    item: u32,
+    bound: [Bound; MAX_ATTRIBUTE_PREFIXES],
+    bounds: u8,
+}
+
+/// One element as a flat vector of nodes in document order, pointing into its bytes.
+pub struct Tree<'a> {
+    text: &'a str,
+    scope: &'a Scope,
+    items: Vec<Item<'a>>,
+    prefixes: Vec<Prefixes>,
+    portable: bool,
+}
+
+impl<'a> Tree<'a> {
+    /// Reads, and so checks, exactly one complete element.
+    pub fn parse(bytes: &'a [u8], scope: &'a Scope, limits: &Limits) -> Result<Tree<'a>, Error> {
+        let mut reader = Reader::new(bytes, scope, limits)?;
+        let mut items: Vec<Item<'a>> = Vec::with_capacity(8);
+        let mut prefixes = Vec::new();
+        let mut open: Vec<u32> = Vec::with_capacity(4);
+        let mut text = "";
+        while let Some(event) = reader.next()? {
+            let index = items.len() as u32;
+            match event {
+                Event::Start(start) => {
+                    text = start.text;
+                    if start.bounds > 0 {
+                        prefixes.push(Prefixes { item: index, bound: start.bound, bounds: start.bounds });
+                    }
+                    items.push(Item {
+                        name: start.name,
+                        ns: start.ns,
+                        at: start.tag.start as u32,
+                        tag_end: start.tag.end as u32,
+                        end: 0,
+                        next: 0,
+                        prefix_len: start.prefix.map_or(0, |p| p.len() as u16 + 1),
+                        kind: Kind::Element { empty: start.empty },
+                    });
+                    open.push(index);
+                }
+                Event::Text(piece) => {
+                    let end = reader.position() as u32;
+                    items.push(Item {
+                        name: piece.raw,
+                        ns: Namespace::NONE,
+                        at: piece.at as u32,
+                        tag_end: end,
+                        end,
+                        next: index + 1,
+                        prefix_len: 0,
+                        kind: Kind::Text { cdata: piece.cdata },
+                    });
+                }
+                Event::End => {
+                    if let Some(item) = open.pop().and_then(|i| items.get_mut(i as usize)) {
+                        item.next = index;
+                        item.end = reader.position() as u32;
+                    }
+                }
+            }
+        }
+        Ok(Tree { text, scope, items, prefixes, portable: reader.portable() })
+    }
+
+    /// The element itself.
+    pub fn root(&self) -> Node<'_> {
+        Node { tree: self, index: 0 }
+    }
+
+    /// As [`Reader::portable`].
+    pub const fn portable(&self) -> bool {
+        self.portable
+    }
+
+    /// Elements and pieces of text.
+    pub fn nodes(&self) -> usize {
+        self.items.len()
+    }
+}
+
+/// An element of a tree, or a piece of its text.
+#[derive(Clone, Copy)]
+pub struct Node<'t> {
+    tree: &'t Tree<'t>,
+    index: usize,
+}
+
+impl<'t> Node<'t> {
+    fn item(&self) -> &'t Item<'t> {
+        // Indices are made here only, from the tree's own items.
+        &self.tree.items[self.index]
+    }
+
+    /// Is it an element?
+    pub fn is_element(&self) -> bool {
+        matches!(self.item().kind, Kind::Element { .. })
+    }
+
+    /// Local name; empty for text.
+    pub fn name(&self) -> &'t str {
+        if self.is_element() { self.item().name } else { "" }
+    }
+
+    /// Number of the namespace, when it is a known one.
+    pub fn ns(&self) -> Option<Ns> {
+        self.item().ns.id
+    }
+
+    /// Name of the namespace as written; empty for none.
+    pub fn ns_text(&self) -> &'t str {
+        self.item().ns.text
+    }
+
+    /// Namespace.
+    pub fn namespace(&self) -> Namespace<'t> {
+        self.item().ns
+    }
+
+    /// Is it the element of this name in this namespace?
+    pub fn is(&self, name: &str, ns: Ns) -> bool {
+        self.ns() == Some(ns) && self.name() == name
+    }
+
+    /// The start tag, with its attributes; `None` for text.
+    pub fn start(&self) -> Option<Start<'t>> {
+        let item = self.item();
+        let Kind::Element { empty } = item.kind else { return None };
+        let at = item.at as usize;
+        let mut start = Start {
+            name: item.name,
+            prefix: (item.prefix_len > 0)
+                .then(|| self.tree.text.get(at + 1..at + usize::from(item.prefix_len)))
+                .flatten(),
+            ns: item.ns,
+            empty,
+            tag: at..item.tag_end as usize,
+            text: self.tree.text,
+            scope: self.tree.scope,
+            bound: Default::default(),
+            bounds: 0,
+        };
+        if let Ok(i) = self.tree.prefixes.binary_search_by_key(&self.index, |p| p.item as usize) {
+            (start.bound, start.bounds) = (self.tree.prefixes[i].bound, self.tree.prefixes[i].bounds);
+        }
+        Some(start)
+    }
+
+    /// The value of the attribute of this name in no namespace.
+    pub fn attr(&self, name: &str) -> Option<Cow<'t, str>> {
+        Some(self.start()?.attr(name)?.value())
+    }
+
+    /// The attributes in the order written, without namespace declarations.
+    pub fn attrs(&self) -> impl Iterator<Item = Attr<'t>> + use<'t> {
+        let start = self.start();
+        let mut at = None;
+        // The tag is read again from where the last attribute ended; the iterator owns its tag.
+        std::iter::from_fn(move || {
+            let start = start.as_ref()?;
+            let mut attrs = start.attrs();
+            if let Some(at) = at {
+                attrs.resume(at);
+            }
+            let attr = attrs.next()?;
+            at = Some(attr.value_range.end + 1);
+            Some(attr)
+        })
+    }
+
+    /// The value of `xml:lang` on this very element.
+    pub fn lang(&self) -> Option<Cow<'t, str>> {
+        self.start()?.lang()
+    }
+
+    /// Elements and text directly inside.
+    pub fn children(&self) -> impl Iterator<Item = Node<'t>> + use<'t> {
+        let tree = self.tree;
+        let end = self.item().next as usize;
+        let mut index = self.index + 1;
+        std::iter::from_fn(move || {
+            if index >= end {
+                return None;
+            }
+            let node = Node { tree, index };
+            index = node.item().next as usize;
+            Some(node)
+        })
+    }
+
+    /// Elements directly inside.
+    pub fn child_elements(&self) -> impl Iterator<Item = Node<'t>> + use<'t> {
+        self.children().filter(Node::is_element)
+    }
+
+    /// The first element of this name and namespace directly inside.
+    pub fn child(&self, name: &str, ns: Ns) -> Option<Node<'t>> {
+        self.child_elements().find(|c| c.is(name, ns))
+    }
+
+    /// The text directly inside, references expanded; of a piece of text, its own. Allocates only when it must.
+    pub fn text(&self) -> Cow<'t, str> {
+        let item = self.item();
+        if let Kind::Text { cdata } = item.kind {
+            return Text { raw: item.name, at: item.at as usize, cdata }.unescape();
+        }
+        let mut pieces = self.children().filter(|c| !c.is_element());
+        let Some(first) = pieces.next() else { return Cow::Borrowed("") };
+        let mut text = first.text();
+        for piece in pieces {
+            text.to_mut().push_str(&piece.text());
+        }
+        text
+    }
+
+    /// The bytes from `<` to the last `>`; of text, what is written, CDATA brackets left out.
+    pub fn raw(&self) -> &'t [u8] {
+        let item = self.item();
+        if self.is_element() {
+            self.tree.text.as_bytes().get(self.range()).unwrap_or_default()
+        } else {
+            item.name.as_bytes()
+        }
+    }
+
+    /// Where the node is in the bytes that were parsed.
+    pub fn range(&self) -> Range<usize> {
+        self.item().at as usize..self.item().end as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "<message to='a&amp;b' xml:lang='en'><body>Hi &lt;<![CDATA[&]]>!</body>\
+        <x xmlns='jabber:x:data' type='form'><field var='v'/><field/></x><d:y xmlns:d='urn:d' d:k='1' k='2'/></message>";
+
+    #[test]
+    fn walks_attributes_children_and_text() {
+        let scope = Scope::client();
+        let tree = Tree::parse(TEXT.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
+        let root = tree.root();
+        assert!(root.is("message", Ns::Client) && tree.portable());
+        assert_eq!(root.attr("to").as_deref(), Some("a&b"));
+        assert_eq!(root.lang().as_deref(), Some("en"));
+        assert_eq!(root.attr("lang"), None, "xml:lang is not lang");
+        assert_eq!(root.child("body", Ns::Client).unwrap().text(), "Hi <&!");
+        let x = root.child("x", Ns::DataForms).unwrap();
+        assert_eq!(x.child_elements().map(|c| c.attr("var").is_some()).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(x.child_elements().next().unwrap().raw(), b"<field var='v'/>");
+        let y = root.child_elements().last().unwrap();
+        assert_eq!((y.name(), y.ns(), y.ns_text()), ("y", None, "urn:d"));
+        let attrs: Vec<_> =
+            y.attrs().map(|a| (a.ns.text.to_owned(), a.name.to_owned(), a.raw.to_owned())).collect();
+        assert_eq!(
+            attrs,
+            [("urn:d".into(), "k".into(), "1".into()), (String::new(), "k".into(), "2".into())]
+        );
+        assert_eq!(root.child("x", Ns::Client).map(|n| n.name()), None);
+        assert_eq!(root.range(), 0..TEXT.len());
+    }
+
+    #[test]
+    fn a_bad_element_makes_no_tree() {
+        assert!(Tree::parse(b"<a><b></a>", &Scope::client(), &Limits::DEFAULT).is_err());
+        assert!(Tree::parse(b"", &Scope::client(), &Limits::DEFAULT).is_err());
+    }
+}
