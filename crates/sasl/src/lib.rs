@@ -1,1 +1,72 @@
-//! sasl.
+//! SASL (RFC 4422) for XMPP (RFC 6120 section 6) as pure state machines: bytes in, bytes out.
+//!
+//! [`Exchange`] is one attempt of one client. It owns no socket, no database and no clock; where it needs
+//! something from outside it says so with a [`Step`] and is told the answer. Mechanisms: SCRAM-SHA-1, -256 and
+//! -512, each with channel binding (`-PLUS`), PLAIN, EXTERNAL, ANONYMOUS; see [`Mechanism`].
+//!
+//! ```
+//! # use throng_sasl as sasl;
+//! use base::Secret;
+//! use sasl::{Binding, Credentials, Decoy, Exchange, Mechanism, Step, client};
+//!
+//! let stored = Credentials::derive("r0m30myr0m30", 4096, b"any salt").unwrap();
+//! let decoy = Decoy::new(&Secret::new(*b"from the settings store"), 4096);
+//! let mut juliet = client::Scram::new(sasl::Hash::Sha256, client::Gs2::None, "juliet", "r0m30myr0m30");
+//!
+//! let mut exchange = Exchange::new(Mechanism::ScramSha256, false, Binding::default(), sasl::nonce());
+//! let Step::NeedCredentials { username } = exchange.step(Some(&juliet.first())) else { panic!() };
+//! // The caller maps the user name to an account and reads its credentials: one look-up, any way it likes.
+//! let Step::Challenge(challenge) = exchange.credentials(Some(&stored), &decoy, &username) else { panic!() };
+//! let response = juliet.last(&challenge, None).unwrap();
+//! let Step::Done { username, additional, .. } = exchange.step(Some(&response)) else { panic!() };
+//! juliet.verify(&additional.unwrap()).unwrap();
+//! assert_eq!(username, "juliet");
+//! ```
+//!
+//! What it costs: the server's side of SCRAM is a handful of HMACs (a few microseconds) and never a PBKDF2;
+//! the work of RFC 5802 is the client's. Only PLAIN and the setting of a password derive keys
+//! ([`Credentials`]), and that belongs on a thread that may compute for milliseconds.
+//!
+//! Why not the `rsasl` crate: its session asks a synchronous callback for the stored keys in the middle of a
+//! step, so that a look-up in a database would hold the thread, and its SCRAM server (2.3) leaves the user name
+//! escaped and answers unknown users with fresh random salts, which tells that they are unknown.
+//!
+//! Left out: security layers (RFC 6120 section 6.3.5 forbids nothing, but nobody uses them beside TLS), tls-unique
+//! (undefined for TLS 1.3), HT-* and OAuth, the hash of XEP-0474 (0.5.0; its place is marked in `scram.rs`).
+//!
+//! Trap: a user name here is what the client sent, prepared with SASLprep. It becomes an account only through
+//! the rules of addresses (RFC 7622), which are the caller's.
+
+mod anonymous;
+pub mod binding;
+pub mod client;
+mod credentials;
+mod decoy;
+mod exchange;
+mod external;
+mod failure;
+mod hash;
+mod mechanism;
+mod plain;
+mod prep;
+mod scram;
+mod scram_message;
+pub mod text;
+
+pub use binding::Binding;
+pub use credentials::{Credentials, CredentialsError, DEFAULT_ITERATIONS, Keys, MAX_ITERATIONS, SALT_BYTES};
+pub use decoy::Decoy;
+pub use exchange::{Exchange, Step};
+pub use failure::{Failure, Reason};
+pub use hash::{Hash, Key};
+pub use mechanism::{Mechanism, MechanismSet};
+pub use plain::{MAX_MESSAGE as MAX_PLAIN_MESSAGE, MAX_PASSWORD};
+pub use prep::{PrepError, prepare};
+pub use scram::{MAX_CLIENT_FINAL, MAX_CLIENT_FIRST};
+
+/// A fresh server nonce for [`Exchange::new`]: 144 random bits as 24 characters.
+#[must_use]
+pub fn nonce() -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(base::id::random_bytes::<18>())
+}

@@ -1,0 +1,40 @@
+//! ANONYMOUS (RFC 4505): no identity, and optional trace text, which is checked and thrown away.
+//!
+//! XEP-0175 (1.2) section 3: in XMPP the client usually sends no message at all and gets `<success/>` at once, where
+//! RFC 4422 would send an empty challenge. Both roads are taken here.
+//!
+//! Left out: the "trace" profile of stringprep, because the text is not kept.
+
+use crate::failure::Reason;
+
+/// Longest trace in characters (RFC 4505 section 2, `token`).
+const MAX_TRACE: usize = 255;
+
+pub(crate) fn check(message: &[u8]) -> Result<(), Reason> {
+    // Four bytes a character at most; spares counting a megabyte.
+    if message.len() > MAX_TRACE * 4 {
+        return Err(Reason::TooLong);
+    }
+    let text = std::str::from_utf8(message).map_err(|_| Reason::InvalidEncoding)?;
+    match text.chars().count() {
+        0..=MAX_TRACE if !text.contains('\0') => Ok(()),
+        0..=MAX_TRACE => Err(Reason::InvalidEncoding),
+        _ => Err(Reason::TooLong),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trace_may_be_anything_short() {
+        assert_eq!(check(b""), Ok(()));
+        assert_eq!(check(b"sirhc"), Ok(()));
+        assert_eq!(check("é".repeat(255).as_bytes()), Ok(()));
+        assert_eq!(check("é".repeat(256).as_bytes()), Err(Reason::TooLong));
+        assert_eq!(check(&[b'a'; 4096]), Err(Reason::TooLong));
+        assert_eq!(check(b"\xff"), Err(Reason::InvalidEncoding));
+        assert_eq!(check(b"a\0"), Err(Reason::InvalidEncoding));
+    }
+}

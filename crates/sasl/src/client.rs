@@ -1,0 +1,252 @@
+//! The client's side, small: SCRAM, PLAIN, EXTERNAL and ANONYMOUS, for tests, benches and tools.
+//!
+//! SCRAM is RFC 5802 sections 3 and 5. Unknown attributes of the server are ignored (so is the `h=` of XEP-0474), `m=`
+//! is an error.
+//!
+//! Left out: choice of mechanism, pinning, and the lower limit on iterations of RFC 7677 section 4, so that tests can
+//! be quick. The load generator has a client of its own, so that both sides cannot share a mistake.
+//!
+//! Trap: without [`Cache`] every login costs the PBKDF2 that the server is spared, 2 to 5 ms with the default
+//! iterations. A bench that forgets this measures its own client.
+
+use crate::hash::{Hash, Key};
+use crate::mechanism::Mechanism;
+use crate::prep::{PrepError, prepare};
+use crate::scram_message::escape;
+use base::Secret;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+/// What the client says of channel binding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gs2 {
+    /// `n`: it cannot.
+    None,
+    /// `y`: it could, but the server did not offer.
+    NotOffered,
+    /// `p=`: with this type and data.
+    Bound {
+        /// As `tls-exporter`.
+        name: String,
+        /// The channel's data.
+        data: Vec<u8>,
+    },
+}
+
+/// Why the client gave up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// The server's message breaks the grammar of RFC 5802 section 7.
+    #[error("the server's message is malformed")]
+    Malformed,
+    /// The server wants a mandatory extension.
+    #[error("the server wants an extension that is not supported")]
+    Extension,
+    /// The server's nonce does not begin with ours, or adds nothing.
+    #[error("the server's nonce does not continue ours")]
+    Nonce,
+    /// Zero or absurdly many iterations.
+    #[error("the server asks for {0} iterations")]
+    Iterations(u32),
+    /// The user name or password does not survive SASLprep.
+    #[error(transparent)]
+    Prep(#[from] PrepError),
+    /// The server did not prove that it knows the password.
+    #[error("the server's signature is wrong")]
+    Signature,
+    /// The server sent `e=`.
+    #[error("the server reports {0}")]
+    Server(String),
+}
+
+/// Keeps derived keys, so that logins with the same password, salt and iterations derive once. Bounded; emptied
+/// when full.
+#[derive(Debug, Default)]
+pub struct Cache(HashMap<Vec<u8>, (Key, Key)>);
+
+impl Cache {
+    /// Most entries.
+    pub const CAPACITY: usize = 1024;
+
+    /// Number of entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A SCRAM client.
+#[derive(Debug)]
+pub struct Scram {
+    hash: Hash,
+    gs2: Gs2,
+    authzid: Option<String>,
+    username: String,
+    password: Secret,
+    nonce: String,
+    expected: Option<Key>,
+}
+
+impl Scram {
+    /// A client with a random nonce.
+    #[must_use]
+    pub fn new(hash: Hash, gs2: Gs2, username: &str, password: &str) -> Scram {
+        Scram {
+            hash,
+            gs2,
+            authzid: None,
+            username: username.to_owned(),
+            password: Secret::from(password),
+            nonce: crate::nonce(),
+            expected: None,
+        }
+    }
+
+    /// With this nonce instead.
+    #[must_use]
+    pub fn with_nonce(mut self, nonce: &str) -> Scram {
+        nonce.clone_into(&mut self.nonce);
+        self
+    }
+
+    /// Asking to act as `authzid`.
+    #[must_use]
+    pub fn with_authzid(mut self, authzid: &str) -> Scram {
+        self.authzid = Some(authzid.to_owned());
+        self
+    }
+
+    /// The mechanism to name in `<auth/>`.
+    #[must_use]
+    pub const fn mechanism(&self) -> Mechanism {
+        Mechanism::scram(self.hash, matches!(self.gs2, Gs2::Bound { .. }))
+    }
+
+    fn header(&self) -> String {
+        let authzid =
+            self.authzid.as_deref().map_or(String::new(), |authzid| format!("a={}", escape(authzid)));
+        match &self.gs2 {
+            Gs2::None => format!("n,{authzid},"),
+            Gs2::NotOffered => format!("y,{authzid},"),
+            Gs2::Bound { name, .. } => format!("p={name},{authzid},"),
+        }
+    }
+
+    fn bare(&self) -> String {
+        // A name that cannot be prepared is sent as it is; the server refuses it.
+        let name = prepare(&self.username).unwrap_or(self.username.as_str().into());
+        format!("n={},r={}", escape(&name), self.nonce)
+    }
+
+    /// The first message, for `<auth/>`.
+    #[must_use]
+    pub fn first(&self) -> Vec<u8> {
+        [self.header(), self.bare()].concat().into_bytes()
+    }
+
+    /// The final message, for `<response/>`.
+    ///
+    /// # Errors
+    /// If the challenge is malformed, not an answer to [`Scram::first`], or the password cannot be prepared.
+    pub fn last(&mut self, challenge: &[u8], cache: Option<&mut Cache>) -> Result<Vec<u8>, ClientError> {
+        let challenge = std::str::from_utf8(challenge).map_err(|_| ClientError::Malformed)?;
+        let mut attributes = challenge.split(',');
+        if challenge.starts_with("m=") {
+            return Err(ClientError::Extension);
+        }
+        let mut value = |name: &str| -> Result<&str, ClientError> {
+            attributes.next().and_then(|attribute| attribute.strip_prefix(name)).ok_or(ClientError::Malformed)
+        };
+        let (nonce, salt, iterations) = (value("r=")?, value("s=")?, value("i=")?);
+        if attributes.any(|attribute| attribute.starts_with("m=")) {
+            return Err(ClientError::Extension);
+        }
+        if nonce.len() <= self.nonce.len() || !nonce.starts_with(&self.nonce) {
+            return Err(ClientError::Nonce);
+        }
+        let salt = STANDARD.decode(salt).map_err(|_| ClientError::Malformed)?;
+        let iterations: u32 = iterations.parse().map_err(|_| ClientError::Malformed)?;
+        let checked = NonZeroU32::new(iterations)
+            .filter(|_| iterations <= crate::MAX_ITERATIONS)
+            .ok_or(ClientError::Iterations(iterations))?;
+        let (client_key, server_key) = self.keys(&salt, checked, cache)?;
+
+        let data: &[u8] = if let Gs2::Bound { data, .. } = &self.gs2 { data } else { &[] };
+        let binding = STANDARD.encode([self.header().as_bytes(), data].concat());
+        let without_proof = format!("c={binding},r={nonce}");
+        let auth_message = format!("{},{challenge},{without_proof}", self.bare());
+        let stored_key = self.hash.digest(client_key.expose());
+        let signature = self.hash.hmac(stored_key.expose(), &[auth_message.as_bytes()]);
+        self.expected = Some(self.hash.hmac(server_key.expose(), &[auth_message.as_bytes()]));
+        let proof = STANDARD.encode(client_key.xor(signature.expose()).expose());
+        Ok(format!("{without_proof},p={proof}").into_bytes())
+    }
+
+    /// ClientKey and ServerKey.
+    fn keys(
+        &self,
+        salt: &[u8],
+        iterations: NonZeroU32,
+        cache: Option<&mut Cache>,
+    ) -> Result<(Key, Key), ClientError> {
+        let password = self.password.expose_str().map_err(|_| PrepError)?;
+        let password = prepare(password)?;
+        let derive = || {
+            let salted = self.hash.salted_password(password.as_bytes(), salt, iterations);
+            let key = |name: &[u8]| self.hash.hmac(salted.expose(), &[name]);
+            (key(b"Client Key"), key(b"Server Key"))
+        };
+        let Some(cache) = cache else { return Ok(derive()) };
+        // Lengths first, so that no two inputs read the same.
+        let size = [self.hash.bytes() as u32, iterations.get(), salt.len() as u32].map(u32::to_be_bytes);
+        let name = Hash::Sha256.digest(&[size.as_flattened(), salt, password.as_bytes()].concat());
+        if cache.0.len() >= Cache::CAPACITY {
+            cache.0.clear();
+        }
+        Ok(cache.0.entry(name.expose().to_vec()).or_insert_with(derive).clone())
+    }
+
+    /// Checks the additional data of `<success/>`: the server's proof.
+    ///
+    /// # Errors
+    /// If it is not the signature that a server with the right keys makes, or came before [`Scram::last`].
+    pub fn verify(&self, additional: &[u8]) -> Result<(), ClientError> {
+        let text = std::str::from_utf8(additional).map_err(|_| ClientError::Malformed)?;
+        let first = text.split(',').next().unwrap_or_default();
+        if let Some(error) = first.strip_prefix("e=") {
+            return Err(ClientError::Server(error.to_owned()));
+        }
+        let signature = first.strip_prefix("v=").ok_or(ClientError::Malformed)?;
+        let signature = STANDARD.decode(signature).map_err(|_| ClientError::Malformed)?;
+        match &self.expected {
+            Some(expected) if base::secret::constant_time_eq(expected.expose(), &signature) => Ok(()),
+            _ => Err(ClientError::Signature),
+        }
+    }
+}
+
+/// The one message of PLAIN.
+#[must_use]
+pub fn plain(authzid: Option<&str>, username: &str, password: &str) -> Vec<u8> {
+    [authzid.unwrap_or_default(), "\0", username, "\0", password].concat().into_bytes()
+}
+
+/// The one message of EXTERNAL.
+#[must_use]
+pub fn external(authzid: Option<&str>) -> Vec<u8> {
+    authzid.unwrap_or_default().as_bytes().to_vec()
+}
+
+/// The one message of ANONYMOUS.
+#[must_use]
+pub fn anonymous(trace: &str) -> Vec<u8> {
+    trace.as_bytes().to_vec()
+}

@@ -1,0 +1,270 @@
+//! [`Exchange`]: one authentication of one client, for every mechanism (RFC 6120 section 6.4, RFC 4422).
+//!
+//! The caller decodes base 64 ([`crate::text`]), hands in messages, and does what the [`Step`] says: send it, or
+//! find something out and call the method that takes the answer. Where the client sent no initial response, an
+//! empty challenge asks for it, as RFC 6120 section 6.3.10 requires of servers.
+//!
+//! Left out: time. An exchange that is not continued is dropped by the caller. So is the limit on attempts
+//! (section 6.4.5: 2 to 5), and whether an authzid is permitted: [`Step::Done`] hands it over.
+//!
+//! Trap: `Done` means that the client proved itself. The caller still has to refuse disabled accounts (then, and
+//! not before, so that only the owner learns of it) and foreign authzids, and then sends a failure instead.
+
+use crate::binding::Binding;
+use crate::credentials::Credentials;
+use crate::decoy::Decoy;
+use crate::failure::{Failure, Reason};
+use crate::mechanism::Mechanism;
+use crate::scram::{Proof, Success, Terms, Waiting, is_server_nonce};
+use crate::{anonymous, external, plain};
+use base::Secret;
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send `<challenge/>` with this, and call [`Exchange::step`] with the response.
+    Challenge(Vec<u8>),
+    /// Find the credentials of this user and call [`Exchange::credentials`].
+    NeedCredentials {
+        /// What the client calls itself, after SASLprep.
+        username: String,
+    },
+    /// Check the password where computing is allowed ([`Credentials::verify_password`]; for a missing account ask
+    /// the [`Decoy`]'s), and call [`Exchange::password_checked`].
+    NeedPasswordCheck {
+        /// What the client calls itself, after SASLprep.
+        username: String,
+        /// As the client sent it.
+        password: Secret,
+    },
+    /// Match the certificate of the TLS session with the identity asked for (XEP-0178) and call
+    /// [`Exchange::certificate`].
+    NeedCertificate {
+        /// Whom the client wants to be; `None`: whom the certificate names.
+        authzid: Option<String>,
+    },
+    /// The client has proved itself. Send `<success/>` after the last checks (see the module).
+    Done {
+        /// Who it is, after SASLprep. Empty for ANONYMOUS: the caller makes a name.
+        username: String,
+        /// Whom it wants to act as; to be checked, [`Failure::InvalidAuthzid`] if not permitted.
+        authzid: Option<String>,
+        /// Additional data with success.
+        additional: Option<Vec<u8>>,
+    },
+    /// Send `<failure/>` with this condition. The exchange is over; a new one may be tried.
+    Failed(Failure),
+}
+
+/// One authentication of one client.
+pub struct Exchange {
+    mechanism: Mechanism,
+    offered_plus: bool,
+    state: State,
+    reason: Option<Reason>,
+    binding: Binding,
+    nonce: String,
+}
+
+/// What is awaited.
+enum State {
+    /// The client's first message; `asked` if the empty challenge was sent.
+    First { asked: bool },
+    /// [`Exchange::credentials`].
+    Credentials(Box<Waiting>),
+    /// The proof.
+    Proof(Box<Proof>),
+    /// [`Exchange::password_checked`].
+    Password { username: String, authzid: Option<String> },
+    /// [`Exchange::certificate`].
+    Certificate { authzid: Option<String> },
+    /// Nothing.
+    Over,
+}
+
+impl Exchange {
+    /// Starts an exchange of `mechanism`, which the caller has found in the list that it offered
+    /// ([`Failure::InvalidMechanism`] otherwise).
+    ///
+    /// `offered_plus`: whether that list had any `-PLUS`, to see through a list that was shortened on the way.
+    /// `binding`: what this stream can be bound to. `nonce`: from [`crate::nonce`]; at least 16 visible ASCII
+    /// characters without comma, never used before. Only SCRAM uses the three.
+    #[must_use]
+    pub fn new(mechanism: Mechanism, offered_plus: bool, binding: Binding, nonce: String) -> Exchange {
+        Exchange {
+            mechanism,
+            offered_plus,
+            state: State::First { asked: false },
+            reason: None,
+            binding,
+            nonce,
+        }
+    }
+
+    /// Takes the initial response (`None`: there was none) or the next response of the client.
+    pub fn step(&mut self, input: Option<&[u8]>) -> Step {
+        let result = match (self.take(), input) {
+            (State::First { .. }, None) if self.mechanism == Mechanism::Anonymous => self.first(&[]),
+            (State::First { asked: false }, None) => {
+                self.state = State::First { asked: true };
+                Ok(Step::Challenge(Vec::new()))
+            }
+            (State::First { .. }, Some(message)) => self.first(message),
+            (State::Proof(proof), Some(message)) => proof.check(message).map(done),
+            _ => Err(Reason::OutOfTurn),
+        };
+        result.unwrap_or_else(|reason| self.failed(reason))
+    }
+
+    /// Answers [`Step::NeedCredentials`] with what is stored, or `None` if there is no such account.
+    ///
+    /// `account` is the normalised address that the user name stands for, with its domain. The decoy is derived from
+    /// it. Where the user name is no valid localpart, give the user name itself.
+    ///
+    /// An account without keys for this mechanism's hash is answered as a missing one.
+    pub fn credentials(&mut self, found: Option<&Credentials>, decoy: &Decoy, account: &str) -> Step {
+        match self.take() {
+            State::Credentials(waiting) => {
+                let (proof, challenge) = waiting.challenge(found, decoy, account);
+                self.state = State::Proof(Box::new(proof));
+                Step::Challenge(challenge)
+            }
+            _ => self.failed(Reason::OutOfTurn),
+        }
+    }
+
+    /// Answers [`Step::NeedPasswordCheck`].
+    pub fn password_checked(&mut self, right: bool) -> Step {
+        match self.take() {
+            State::Password { username, authzid } if right => {
+                Step::Done { username, authzid, additional: None }
+            }
+            State::Password { .. } => self.failed(Reason::InvalidProof),
+            _ => self.failed(Reason::OutOfTurn),
+        }
+    }
+
+    /// Answers [`Step::NeedCertificate`] with the user that the certificate stands for, or with the failure of
+    /// XEP-0178 section 2: [`Failure::InvalidAuthzid`] if it does not name the identity asked for or names several and
+    /// none was asked for, [`Failure::NotAuthorized`] if it names none.
+    pub fn certificate(&mut self, user: Result<String, Failure>) -> Step {
+        match (self.take(), user) {
+            (State::Certificate { authzid }, Ok(username)) => {
+                Step::Done { username, authzid, additional: None }
+            }
+            (State::Certificate { .. }, Err(failure)) => self.fail(failure),
+            _ => self.failed(Reason::OutOfTurn),
+        }
+    }
+
+    /// Ends the exchange from outside: `<abort/>` came ([`Failure::Aborted`]), the database is away
+    /// ([`Failure::TemporaryAuthFailure`]), policy forbids ([`Failure::MechanismTooWeak`]).
+    pub fn fail(&mut self, failure: Failure) -> Step {
+        self.state = State::Over;
+        self.reason = Some(Reason::Caller);
+        Step::Failed(failure)
+    }
+
+    /// The mechanism.
+    #[must_use]
+    pub const fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// Why it failed, for logs and counters; `None` if it did not.
+    #[must_use]
+    pub const fn reason(&self) -> Option<Reason> {
+        self.reason
+    }
+
+    /// Whether nothing more can come of it.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    fn first(&mut self, message: &[u8]) -> Result<Step, Reason> {
+        match self.mechanism {
+            Mechanism::Plain => {
+                let plain::Plain { authzid, username, password } = plain::parse(message)?;
+                self.state = State::Password { username: username.clone(), authzid };
+                Ok(Step::NeedPasswordCheck { username, password })
+            }
+            Mechanism::External => {
+                let authzid = external::parse(message)?;
+                self.state = State::Certificate { authzid: authzid.clone() };
+                Ok(Step::NeedCertificate { authzid })
+            }
+            Mechanism::Anonymous => {
+                anonymous::check(message)?;
+                Ok(Step::Done { username: String::new(), authzid: None, additional: None })
+            }
+            _ => self.first_scram(message),
+        }
+    }
+
+    fn first_scram(&mut self, message: &[u8]) -> Result<Step, Reason> {
+        let plus = self.mechanism.is_plus();
+        // Both are faults of the caller; neither may end in a login.
+        let Some(hash) = self.mechanism.hash().filter(|_| is_server_nonce(&self.nonce)) else {
+            return Ok(self.fail(Failure::TemporaryAuthFailure));
+        };
+        if plus && self.binding.is_empty() {
+            return Ok(self.fail(Failure::InvalidMechanism));
+        }
+        let terms =
+            Terms { hash, plus, offered_plus: self.offered_plus, binding: &self.binding, nonce: &self.nonce };
+        let waiting = Waiting::new(&terms, message)?;
+        let username = waiting.username.clone();
+        self.state = State::Credentials(Box::new(waiting));
+        Ok(Step::NeedCredentials { username })
+    }
+
+    fn take(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Over)
+    }
+
+    fn failed(&mut self, reason: Reason) -> Step {
+        self.state = State::Over;
+        self.reason = Some(reason);
+        Step::Failed(reason.failure())
+    }
+}
+
+fn done(success: Success) -> Step {
+    let Success { username, authzid, additional } = success;
+    Step::Done { username, authzid, additional: Some(additional) }
+}
+
+const _: () = assert!(size_of::<Exchange>() <= 160);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Gs2, Scram};
+    use crate::hash::{Hash, count};
+
+    /// The promise of the module: a login costs the server a handful of HMACs, known account or not.
+    #[test]
+    fn a_scram_login_costs_five_hmacs_and_no_pbkdf2() {
+        let decoy = Decoy::new(&Secret::new(*b"secret"), 64);
+        let stored = Credentials::derive_for(&[Hash::Sha256], "pencil", 64, b"salt").unwrap();
+        for (found, expected) in [(Some(&stored), 5), (None, 4)] {
+            let mut client = Scram::new(Hash::Sha256, Gs2::None, "user", "pencil");
+            let first = client.first();
+            let mut exchange =
+                Exchange::new(Mechanism::ScramSha256, false, Binding::default(), crate::nonce());
+            let mut challenge = Vec::new();
+            let before = count::of(|| {
+                exchange.step(Some(&first));
+                match exchange.credentials(found, &decoy, "user@example.org") {
+                    Step::Challenge(bytes) => challenge = bytes,
+                    other => panic!("{other:?}"),
+                }
+            });
+            let last = client.last(&challenge, None).unwrap();
+            let after = count::of(|| drop(exchange.step(Some(&last))));
+            assert_eq!((before, after), ((3, 0), (expected - 3, 0)));
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! EXTERNAL (RFC 4422 appendix A): the client has shown who it is already, here with a TLS certificate, and
+//! says at most whom it wants to be. XEP-0178 (1.2) section 2 says what the caller does with it.
+//!
+//! Left out: the certificate. Which addresses it names and whether they are accounts is the caller's.
+//!
+//! Trap: an empty message and no message differ. The first is complete ("be who the certificate says"), the second
+//! is answered with an empty challenge.
+
+use crate::failure::Reason;
+
+/// Longest authorisation identity in bytes: a bare address of RFC 7622.
+pub(crate) const MAX_MESSAGE: usize = 2047;
+
+/// The authorisation identity, if one was given.
+pub(crate) fn parse(message: &[u8]) -> Result<Option<String>, Reason> {
+    if message.len() > MAX_MESSAGE {
+        return Err(Reason::TooLong);
+    }
+    let text = std::str::from_utf8(message).map_err(|_| Reason::InvalidEncoding)?;
+    if text.contains('\0') {
+        return Err(Reason::InvalidEncoding);
+    }
+    Ok(Some(text.to_owned()).filter(|authzid| !authzid.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_is_an_identity_or_nothing() {
+        assert_eq!(parse(b""), Ok(None));
+        assert_eq!(parse(b"juliet@example.com"), Ok(Some("juliet@example.com".to_owned())));
+        assert_eq!(parse(b"a\0b"), Err(Reason::InvalidEncoding));
+        assert_eq!(parse(b"\xff"), Err(Reason::InvalidEncoding));
+        assert_eq!(parse(&[b'a'; MAX_MESSAGE + 1]), Err(Reason::TooLong));
+    }
+}

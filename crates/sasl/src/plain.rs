@@ -1,0 +1,97 @@
+//! PLAIN (RFC 4616): `[authzid] NUL authcid NUL passwd` in one message.
+//!
+//! Left out: the check of the password. It costs a PBKDF2 (see `credentials.rs`), so the caller does it where that
+//! may be done.
+//!
+//! Trap: the password travels in the open. Offer it only under TLS, or answer
+//! [`crate::Failure::EncryptionRequired`].
+
+use crate::failure::Reason;
+use crate::prep::prepare;
+use base::Secret;
+
+/// Longest message in bytes: two addresses, a password and two NULs.
+pub const MAX_MESSAGE: usize = 5120;
+/// Longest password in bytes. RFC 4616 wants at least 255; beyond this it is an attack on the hash.
+pub const MAX_PASSWORD: usize = 1024;
+
+#[derive(Debug)]
+pub(crate) struct Plain {
+    pub(crate) authzid: Option<String>,
+    /// Prepared with SASLprep.
+    pub(crate) username: String,
+    /// As it came; [`crate::Credentials::verify_password`] prepares it.
+    pub(crate) password: Secret,
+}
+
+pub(crate) fn parse(message: &[u8]) -> Result<Plain, Reason> {
+    if message.len() > MAX_MESSAGE {
+        return Err(Reason::TooLong);
+    }
+    let text = std::str::from_utf8(message).map_err(|_| Reason::InvalidEncoding)?;
+    let mut parts = text.split('\0');
+    let (Some(authzid), Some(username), Some(password), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(Reason::InvalidEncoding);
+    };
+    if username.is_empty() || password.is_empty() {
+        return Err(Reason::InvalidEncoding);
+    }
+    if password.len() > MAX_PASSWORD {
+        return Err(Reason::TooLong);
+    }
+    let username = prepare(username).map_err(|_| Reason::InvalidUsernameEncoding)?;
+    if username.is_empty() {
+        return Err(Reason::InvalidUsernameEncoding);
+    }
+    Ok(Plain {
+        authzid: Some(authzid.to_owned()).filter(|authzid| !authzid.is_empty()),
+        username: username.into_owned(),
+        password: Secret::from(password),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_parts_are_taken_apart() {
+        let plain = parse(b"\0tim\0tanstaaftanstaaf").unwrap();
+        assert_eq!((plain.authzid, plain.username.as_str()), (None, "tim"));
+        assert_eq!(plain.password.expose(), b"tanstaaftanstaaf");
+        let plain = parse("Ursel\0Kurt\u{ad}\0xip\u{e9}".as_bytes()).unwrap();
+        assert_eq!((plain.authzid.as_deref(), plain.username.as_str()), (Some("Ursel"), "Kurt"));
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        for message in [
+            &b""[..],
+            b"a",
+            b"\0",
+            b"\0\0",
+            b"\0u\0",
+            b"\0\0p",
+            b"\0u\0p\0",
+            b"\0u\0p\0x",
+            b"u\0p",
+            b"\0u\0\xff",
+        ] {
+            assert_eq!(parse(message).unwrap_err(), Reason::InvalidEncoding, "{message:?}");
+        }
+        for username in ["a\tb", "\u{ad}", "\u{627}1"] {
+            let message = format!("\0{username}\0p");
+            assert_eq!(
+                parse(message.as_bytes()).unwrap_err(),
+                Reason::InvalidUsernameEncoding,
+                "{username:?}"
+            );
+        }
+        let long = |len| format!("\0u\0{}", "p".repeat(len)).into_bytes();
+        assert!(parse(&long(MAX_PASSWORD)).is_ok());
+        assert_eq!(parse(&long(MAX_PASSWORD + 1)).unwrap_err(), Reason::TooLong);
+        assert_eq!(parse(&long(MAX_MESSAGE)).unwrap_err(), Reason::TooLong);
+    }
+}

@@ -1,0 +1,83 @@
+//! Between SASL data and the character data of `<auth/>`, `<challenge/>`, `<response/>` and `<success/>`
+//! (RFC 6120 sections 6.4.2 to 6.4.6): base 64 of RFC 4648 section 4, with `=` for data of length zero.
+//!
+//! Left out: white space. RFC 6120 section 13.9.1 wants characters outside the alphabet refused.
+//!
+//! Trap: no text and `=` differ in `<auth/>` and `<success/>` (nothing, and nothing in it); they mean the same in
+//! a challenge or response.
+
+use crate::failure::Failure;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// Longest text that is decoded, in bytes; no message that this crate reads is longer.
+pub const MAX_TEXT: usize = 16_384;
+
+/// The initial response in `<auth/>`: `None` if there is none, empty if it is `=`.
+///
+/// # Errors
+/// [`Failure::IncorrectEncoding`] if it is not base 64, [`Failure::MalformedRequest`] above [`MAX_TEXT`].
+pub fn initial_response(text: &str) -> Result<Option<Vec<u8>>, Failure> {
+    if text.is_empty() { Ok(None) } else { response(text).map(Some) }
+}
+
+/// The data in `<response/>`.
+///
+/// # Errors
+/// As [`initial_response`].
+pub fn response(text: &str) -> Result<Vec<u8>, Failure> {
+    match text {
+        "" | "=" => Ok(Vec::new()),
+        _ if text.len() > MAX_TEXT => Err(Failure::MalformedRequest),
+        _ => STANDARD.decode(text).map_err(|_| Failure::IncorrectEncoding),
+    }
+}
+
+/// The text for `<challenge/>`; nothing for an empty challenge.
+#[must_use]
+pub fn challenge(data: &[u8]) -> String {
+    STANDARD.encode(data)
+}
+
+/// The text for `<success/>`: nothing if there is no additional data, `=` if it is empty.
+#[must_use]
+pub fn additional(data: Option<&[u8]>) -> String {
+    match data {
+        None => String::new(),
+        Some([]) => "=".to_owned(),
+        Some(data) => STANDARD.encode(data),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_and_emptiness_are_told_apart() {
+        assert_eq!(initial_response(""), Ok(None));
+        assert_eq!(initial_response("="), Ok(Some(vec![])));
+        assert_eq!(
+            initial_response("AGp1bGlldAByMG0zMG15cjBtMzA=").unwrap().unwrap(),
+            b"\0juliet\0r0m30myr0m30"
+        );
+        assert_eq!(response(""), Ok(vec![]));
+        assert_eq!(response("="), Ok(vec![]));
+        assert_eq!(
+            (additional(None), additional(Some(b"")), additional(Some(b"v"))),
+            (String::new(), "=".into(), "dg==".into())
+        );
+        assert_eq!((challenge(b""), challenge(b"r")), (String::new(), "cg==".into()));
+    }
+
+    #[test]
+    fn wrong_base64_is_an_incorrect_encoding() {
+        for wrong in
+            ["==", "a", "ab", "ab=", "abc", "ab c", "abcd\n", " abcd", "ab==cd==", "a-_b", "cf==", "é"]
+        {
+            assert_eq!(response(wrong), Err(Failure::IncorrectEncoding), "{wrong:?}");
+        }
+        assert_eq!(response(&"A".repeat(MAX_TEXT + 4)), Err(Failure::MalformedRequest));
+        assert_eq!(response(&"A".repeat(MAX_TEXT)).unwrap().len(), MAX_TEXT / 4 * 3);
+    }
+}
