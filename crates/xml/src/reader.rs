@@ -300,11 +300,7 @@ impl<'a> Reader<'a> {
                 return Err(Error::TooManyAttributes);
             }
             // Most tags have names that differ in length or first or last letter, and need no comparison.
-            let mark = 1
-                << (u32::from(bytes[name_at])
-                    ^ u32::from(bytes[a.end - 1]) * 3
-                    ^ ((a.end - name_at) as u32) * 11)
-                    % 64;
+            let mark = mark(bytes[name_at], bytes[a.end - 1], a.end - name_at);
             if seen & mark != 0 && self.repeated(count, &bytes[name_at..a.end]) {
                 return Err(DUPLICATE);
             }
@@ -506,6 +502,13 @@ impl<'a> Reader<'a> {
         let prefix = if q.local > at { self.slice(at, q.local - 1) } else { "" };
         (!matches!(prefix, "" | "xml" | "xmlns")).then_some((at, q))
     }
+}
+
+/// One bit for the first and last byte and the length of a name.
+#[inline]
+const fn mark(first: u8, last: u8, length: usize) -> u64 {
+    let mixed = (first as u32).wrapping_add(last as u32 * 3).wrapping_add(length as u32 * 11);
+    1 << (mixed % 64)
 }
 
 /// Behind an attribute's name: passes `=` and the opening quote. Answers where the value begins.

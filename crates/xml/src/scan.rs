@@ -322,7 +322,7 @@ impl Scanner {
     fn closed(&mut self, bytes: &[u8], end: usize) -> Result<(), Error> {
         let name = self.name.get(..usize::from(self.name_len)).unwrap_or_default();
         let rest = bytes.get(2..end - 1).and_then(|tag| tag.strip_prefix(name));
-        if !rest.is_some_and(|rest| spaces(rest) == rest.len()) {
+        if rest.is_none_or(|rest| spaces(rest) != rest.len()) {
             return Err(Error::NotWellFormed("the end tag does not match the stream element"));
         }
         self.at = At::Closed;

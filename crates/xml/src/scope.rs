@@ -14,8 +14,11 @@ pub struct Scope {
     /// Is the prefix `stream` bound to the stream namespace?
     stream: bool,
     /// Prefix and namespace name of everything else; the empty prefix is an unknown default namespace.
-    extra: Option<Box<Vec<(Box<str>, Box<str>)>>>,
+    extra: Option<Box<Declarations>>,
 }
+
+/// Prefix and namespace name of each. The vector is boxed so that a usual scope is 16 bytes.
+type Declarations = Vec<(Box<str>, Box<str>)>;
 
 const _: () = assert!(size_of::<Scope>() <= 16);
 
