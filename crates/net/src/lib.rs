@@ -1,1 +1,17 @@
-//! net.
+//! Listeners and streams: everything between a socket and an XML element.
+//!
+//! [`Stream`] is the one type that the layers above drive; it is an enum over equal transports and speaks in
+//! [`Event`]s. [`Scratch`] holds the buffers, one per worker thread. Knows nothing about routing, accounts or sessions.
+//! Left out so far: WebSocket (RFC 7395) and BOSH (XEP-0124/0206), which will be further variants.
+
+mod error;
+mod facts;
+mod pool;
+mod scratch;
+mod stream;
+
+pub use error::NetError;
+pub use facts::{Facts, Kind, Port, SharedPort, Transport};
+pub use scratch::{READ_BYTES, Scratch, with_scratch};
+pub use stream::memory::Pipe;
+pub use stream::{Event, Stream};

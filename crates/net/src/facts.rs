@@ -1,0 +1,126 @@
+//! What is known about a connection before a byte of it was read.
+//!
+//! Facts that all connections of a listener share sit in one [`Port`]; a stream keeps a pointer to it and 18 bytes
+//! for its peer. Left out: IPv6 scope ids of link-local peers (they are not kept).
+//! Trap: [`Facts`] is built on demand, so its address cannot be compared by reference.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use xml::Limits;
+
+/// What a listener is for. The layer above starts the matching negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Clients, plaintext first (RFC 6120, port 5222).
+    C2s,
+    /// Clients, TLS at once (XEP-0368, port 5223).
+    C2sTls,
+    /// Servers, plaintext first (port 5269).
+    S2s,
+    /// Servers, TLS at once (XEP-0368, port 5270).
+    S2sTls,
+    /// External components (XEP-0114).
+    Component,
+    /// HTTP; its connections never become a [`crate::Stream`] here.
+    Http,
+    /// HTTP over TLS.
+    Https,
+}
+
+impl Kind {
+    /// True where the first bytes are a TLS record.
+    pub const fn direct_tls(self) -> bool {
+        matches!(self, Kind::C2sTls | Kind::S2sTls | Kind::Https)
+    }
+
+    /// The word used for it in the configuration file and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::C2s => "c2s",
+            Kind::C2sTls => "c2s-tls",
+            Kind::S2s => "s2s",
+            Kind::S2sTls => "s2s-tls",
+            Kind::Component => "component",
+            Kind::Http => "http",
+            Kind::Https => "https",
+        }
+    }
+}
+
+/// Facts and limits shared by all connections of one listener.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// What it is for.
+    pub kind: Kind,
+    /// The address it is bound to (with the real port number where 0 was asked for).
+    pub local: SocketAddr,
+    /// XML limits of authenticated streams.
+    pub limits: Limits,
+    /// XML limits before [`crate::Stream::set_authenticated`]; they cap what a stranger can make us hold.
+    pub early_limits: Limits,
+    /// Most bytes that may wait for one peer. More ends its stream.
+    pub unsent_bytes: u32,
+}
+
+impl Port {
+    /// Elements of a stranger may be this long. RFC 6120 §13.12 forbids limits below 10 000 bytes.
+    pub const EARLY_ELEMENT_BYTES: u32 = 16_384;
+    /// What may wait for one peer unless the port says otherwise: one element of the largest size and some presence.
+    pub const UNSENT_BYTES: u32 = 524_288;
+
+    /// A port with default limits.
+    pub fn new(kind: Kind, local: SocketAddr) -> Port {
+        let limits = Limits::default();
+        let mut early_limits = Limits::default();
+        early_limits.element_bytes = early_limits.element_bytes.min(Port::EARLY_ELEMENT_BYTES);
+        Port { kind, local, limits, early_limits, unsent_bytes: Port::UNSENT_BYTES }
+    }
+}
+
+/// How the bytes travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Plain TCP.
+    Tcp,
+    /// TLS, from the first byte or after STARTTLS.
+    Tls,
+    /// A pipe inside the process.
+    Memory,
+}
+
+/// What a session may want to know about its transport.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Who is at the other end. IPv4 addresses that arrived through an IPv6 socket are shown as IPv4.
+    pub peer: SocketAddr,
+    /// The listener's facts.
+    pub port: &'a Port,
+    /// How the bytes travel.
+    pub transport: Transport,
+    /// True when nobody between the ends can read or change the stream: TLS is up.
+    pub secure: bool,
+}
+
+/// A peer address in 18 bytes instead of 32.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer {
+    ip: [u8; 16],
+    port: u16,
+}
+
+impl Peer {
+    pub(crate) fn new(address: SocketAddr) -> Peer {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        Peer { ip: ip.octets(), port: address.port() }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V6(Ipv6Addr::from(self.ip)).to_canonical(), self.port)
+    }
+}
+
+/// A port as streams hold it.
+pub type SharedPort = Arc<Port>;

@@ -1,0 +1,315 @@
+//! The buffers that a worker thread lends to whichever stream it is serving.
+//!
+//! Ten thousand idle streams share one [`Scratch`] per worker thread. A stream *holds* the scratch from the moment it
+//! reads or queues until nothing of it is left there, or until [`crate::Stream::park`] moved the rest into a block.
+//! Trap: bytes of one stream must never be seen by another. Every holding has a number that no other holding in the
+//! process ever has; a stream whose number is stale is ended, and a new holder starts with cleared buffers.
+
+use crate::error::NetError;
+use crate::pool::{Block, Pool};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Size of the read buffer and of the record buffer, in bytes.
+pub const READ_BYTES: usize = 65_536;
+/// Unfinished input above this stays in its block while more is read behind it, instead of moving back and forth.
+const MOVE_BYTES: usize = 4096;
+/// Free space below this makes room by moving the unconsumed bytes to the front.
+const ROOM_BYTES: usize = 2048;
+/// A write buffer that grew beyond this is given back after use.
+const KEEP_BYTES: usize = 262_144;
+
+/// Read, write and record buffers of one worker thread (192 kB once TLS was used, 64 kB before, 0 before the first
+/// read).
+#[derive(Default)]
+pub struct Scratch {
+    /// Number of the current holding, 0 for none.
+    holder: u64,
+    /// Decrypted input, waiting for the scanner.
+    pub(crate) input: Input,
+    /// TLS records, waiting for decryption.
+    pub(crate) records: Input,
+    /// Queued output, not encrypted.
+    pub(crate) output: Vec<u8>,
+    /// Encrypted output.
+    pub(crate) sealed: Vec<u8>,
+    pub(crate) pool: Pool,
+}
+
+static HOLDINGS: AtomicU64 = AtomicU64::new(1);
+
+impl Scratch {
+    /// Buffers for a thread or a test. They are allocated when first used.
+    pub fn new() -> Scratch {
+        Scratch::default()
+    }
+
+    /// Makes the stream that owns `holding` the holder. `Ok(true)`: it is new here, and its blocks are to be loaded.
+    pub(crate) fn hold(&mut self, holding: &mut u64) -> Result<bool, NetError> {
+        if *holding != 0 {
+            return if *holding == self.holder { Ok(false) } else { Err(NetError::Unparked) };
+        }
+        self.clear();
+        self.holder = HOLDINGS.fetch_add(1, Ordering::Relaxed);
+        *holding = self.holder;
+        Ok(true)
+    }
+
+    /// Ends a holding. What is still in the buffers is forgotten.
+    pub(crate) fn release(&mut self, holding: &mut u64) {
+        if *holding == self.holder {
+            self.clear();
+            self.holder = 0;
+        }
+        *holding = 0;
+    }
+
+    /// True when `holding` is current.
+    pub(crate) fn held_by(&self, holding: u64) -> bool {
+        holding != 0 && holding == self.holder
+    }
+
+    fn clear(&mut self) {
+        self.input.clear(&mut self.pool);
+        self.records.clear(&mut self.pool);
+        empty(&mut self.output);
+        empty(&mut self.sealed);
+    }
+}
+
+/// Empties a write buffer, and returns its memory when one large answer made it large.
+pub(crate) fn empty(buffer: &mut Vec<u8>) {
+    buffer.clear();
+    if buffer.capacity() > KEEP_BYTES {
+        *buffer = Vec::new();
+    }
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+/// Lends this thread's buffers to `work`. A nested call gets buffers of its own, which are dropped afterwards.
+pub fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
+    /// Puts the buffers back even when `work` panics.
+    struct Loan(Option<Box<Scratch>>);
+    impl Drop for Loan {
+        fn drop(&mut self) {
+            let loan = self.0.take();
+            // At thread exit the slot may be gone already; then the buffers simply die here.
+            let _ = SCRATCH.try_with(|slot| slot.set(loan));
+        }
+    }
+    let mut loan = Loan(Some(SCRATCH.with(Cell::take).unwrap_or_default()));
+    work(loan.0.get_or_insert_default())
+}
+
+/// A read buffer: normally the thread's own 64 kB, for a large unfinished element the stream's block.
+#[derive(Default)]
+pub(crate) struct Input {
+    main: Box<[u8]>,
+    /// Set while a block takes the place of `main`. It is full up to its length, `end` counts what is real.
+    large: Option<Box<Block>>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    fn whole(&self) -> &[u8] {
+        self.large.as_deref().map_or(&self.main, Block::data)
+    }
+
+    fn whole_mut(&mut self) -> &mut [u8] {
+        self.large.as_deref_mut().map_or(&mut self.main, Block::data_mut)
+    }
+
+    /// Where the next unconsumed byte is; [`Input::slice`] counts from the same zero.
+    pub(crate) fn position(&self) -> usize {
+        self.start
+    }
+
+    /// Bytes between two positions. They stay where they are until the next `room`, `load` or `clear`.
+    pub(crate) fn slice(&self, start: usize, end: usize) -> &[u8] {
+        self.whole().get(start..end).unwrap_or_default()
+    }
+
+    /// Unconsumed bytes.
+    pub(crate) fn data(&self) -> &[u8] {
+        self.slice(self.start, self.end)
+    }
+
+    pub(crate) fn data_mut(&mut self) -> &mut [u8] {
+        let (start, end) = (self.start, self.end);
+        self.whole_mut().get_mut(start..end).unwrap_or_default()
+    }
+
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.end);
+    }
+
+    /// Free space behind the data, at least 2 kB, at most what keeps the total below `limit` bytes of unconsumed data.
+    /// An empty slice means that the limit is reached.
+    pub(crate) fn room(&mut self, limit: usize, pool: &mut Pool) -> &mut [u8] {
+        if self.is_empty() {
+            self.clear(pool);
+        }
+        if self.len() >= limit {
+            return &mut [];
+        }
+        self.reserve(ROOM_BYTES, pool);
+        let end = self.end;
+        self.whole_mut().get_mut(end..).unwrap_or_default()
+    }
+
+    /// Makes sure that `count` bytes can follow the data.
+    fn reserve(&mut self, count: usize, pool: &mut Pool) {
+        if self.main.is_empty() {
+            self.main = vec![0; READ_BYTES].into_boxed_slice();
+        }
+        if self.whole().len() - self.end >= count {
+            return;
+        }
+        let (start, end, len) = (self.start, self.end, self.len());
+        // Moving is worth it only when it frees at least as much as it moves.
+        if self.whole().len() - len >= count && start >= len {
+            self.whole_mut().copy_within(start..end, 0);
+        } else {
+            let mut block = pool.take((len + count).next_power_of_two().max(2 * READ_BYTES));
+            block.append(self.data());
+            block.fill();
+            if let Some(old) = self.large.replace(block) {
+                pool.give(old);
+            }
+        }
+        (self.start, self.end) = (0, len);
+    }
+
+    /// Says that `count` bytes of the room were filled.
+    pub(crate) fn filled(&mut self, count: usize) {
+        self.end = (self.end + count).min(self.whole().len());
+    }
+
+    /// Adds bytes behind the data.
+    pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut Pool) {
+        if self.is_empty() {
+            self.clear(pool);
+        }
+        self.reserve(bytes.len(), pool);
+        let end = self.end;
+        if let Some(room) = self.whole_mut().get_mut(end..end + bytes.len()) {
+            room.copy_from_slice(bytes);
+            self.end += bytes.len();
+        }
+    }
+
+    /// Brings back what [`Input::stash`] gave. Small blocks are copied, large ones are used in place.
+    pub(crate) fn load(&mut self, block: Box<Block>, pool: &mut Pool) {
+        self.clear(pool);
+        if block.len() <= MOVE_BYTES {
+            self.append(block.data(), pool);
+            pool.give(block);
+        } else {
+            let mut block = block;
+            self.end = block.len();
+            block.fill();
+            self.large = Some(block);
+        }
+    }
+
+    /// Moves the unconsumed bytes into a block of their own.
+    pub(crate) fn stash(&mut self, pool: &mut Pool) -> Option<Box<Block>> {
+        let stashed = if self.is_empty() {
+            None
+        } else if let Some(mut block) =
+            self.large.take_if(|block| self.end - self.start > block.capacity() / 4)
+        {
+            block.keep(self.start, self.end);
+            Some(block)
+        } else {
+            pool.keep(self.data())
+        };
+        self.clear(pool);
+        stashed
+    }
+
+    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+        (self.start, self.end) = (0, 0);
+        if let Some(block) = self.large.take() {
+            pool.give(block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_holder_never_sees_the_first_ones_bytes() {
+        let mut scratch = Scratch::new();
+        let (mut first, mut second) = (0, 0);
+        assert!(scratch.hold(&mut first).unwrap());
+        let Scratch { input, pool, output, .. } = &mut scratch;
+        input.append(b"<password/>", pool);
+        output.extend_from_slice(b"secret");
+        assert!(scratch.hold(&mut second).unwrap());
+        assert!(scratch.input.is_empty() && scratch.output.is_empty());
+        assert!(matches!(scratch.hold(&mut first), Err(NetError::Unparked)));
+    }
+
+    #[test]
+    fn holdings_of_two_threads_never_have_the_same_number() {
+        let (mut here, mut there) = (Scratch::new(), Scratch::new());
+        let mut holding = 0;
+        here.hold(&mut holding).unwrap();
+        there.hold(&mut 0).unwrap();
+        assert!(there.hold(&mut holding).is_err());
+    }
+
+    #[test]
+    fn a_nested_loan_is_a_different_scratch() {
+        with_scratch(|outer| {
+            outer.output.push(1);
+            with_scratch(|inner| assert!(inner.output.is_empty()));
+            outer.output.clear();
+        });
+    }
+
+    #[test]
+    fn growth_keeps_the_bytes_in_order() {
+        let (mut input, mut pool) = (Input::default(), Pool::default());
+        let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+        let mut fed = 0;
+        while fed < bytes.len() {
+            let room = input.room(usize::MAX, &mut pool);
+            let count = room.len().min(bytes.len() - fed).min(7919);
+            room[..count].copy_from_slice(&bytes[fed..fed + count]);
+            input.filled(count);
+            fed += count;
+            if fed % 3 == 0 {
+                let block = input.stash(&mut pool).unwrap();
+                input.load(block, &mut pool);
+            }
+        }
+        assert_eq!(input.data(), bytes);
+        input.consume(299_990);
+        let block = input.stash(&mut pool).unwrap();
+        assert_eq!(block.data(), &bytes[299_990..]);
+    }
+
+    #[test]
+    fn the_limit_ends_the_room() {
+        let (mut input, mut pool) = (Input::default(), Pool::default());
+        input.append(&[1; 5000], &mut pool);
+        assert!(!input.room(5001, &mut pool).is_empty());
+        assert!(input.room(5000, &mut pool).is_empty());
+    }
+}

@@ -1,0 +1,156 @@
+//! A pipe in memory that behaves like a socket: bounded both ways, half-close, wake-ups, short reads and writes.
+//!
+//! [`crate::Stream::memory`] puts an XMPP stream on one end; a test or an in-process client holds the other, which is
+//! also a tokio `AsyncRead + AsyncWrite`, so that any client library fits on it.
+//! Left out: delay and loss; the test kit adds them. Trap: one reader and one writer per end, the last waker counts.
+
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// One direction.
+#[derive(Default)]
+struct Lane {
+    bytes: VecDeque<u8>,
+    capacity: usize,
+    /// The writing end said that it is done.
+    finished: bool,
+    /// The reading end is gone; writing fails.
+    broken: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl Lane {
+    fn wake(&mut self) {
+        self.reader.take().into_iter().chain(self.writer.take()).for_each(Waker::wake);
+    }
+}
+
+/// One end of a pipe. Dropping it is like closing a socket.
+pub struct Pipe {
+    lanes: Arc<[Mutex<Lane>; 2]>,
+    /// The lane that this end reads; it writes the other one.
+    reads: usize,
+}
+
+impl Pipe {
+    /// Two ends that are connected. Each direction holds at most `capacity` bytes that nobody has read yet.
+    pub fn pair(capacity: usize) -> (Pipe, Pipe) {
+        let lane = || Mutex::new(Lane { capacity: capacity.max(1), ..Lane::default() });
+        let lanes = Arc::new([lane(), lane()]);
+        (Pipe { lanes: lanes.clone(), reads: 0 }, Pipe { lanes, reads: 1 })
+    }
+
+    fn incoming(&self) -> &Mutex<Lane> {
+        &self.lanes[self.reads & 1]
+    }
+
+    fn outgoing(&self) -> &Mutex<Lane> {
+        &self.lanes[(self.reads + 1) & 1]
+    }
+
+    /// Takes what is there, at most `into.len()` bytes. 0 means that the other end is finished (or `into` is empty).
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
+        let mut lane = self.incoming().lock();
+        if lane.bytes.is_empty() && !lane.finished && !into.is_empty() {
+            lane.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let count = into.len().min(lane.bytes.len());
+        for (to, from) in into.iter_mut().zip(lane.bytes.drain(..count)) {
+            *to = from;
+        }
+        lane.writer.take().into_iter().for_each(Waker::wake);
+        Poll::Ready(count)
+    }
+
+    /// Puts in as much as fits, at least one byte. Fails with `BrokenPipe` when the other end is gone.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut lane = self.outgoing().lock();
+        if lane.finished || lane.broken {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let count = bytes.len().min(lane.capacity - lane.bytes.len());
+        if count == 0 && !bytes.is_empty() {
+            lane.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        lane.bytes.extend(bytes.get(..count).unwrap_or_default());
+        lane.reader.take().into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(count))
+    }
+
+    /// Ends the outgoing direction. What was written can still be read.
+    pub fn close(&mut self) {
+        let mut lane = self.outgoing().lock();
+        lane.finished = true;
+        lane.wake();
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.close();
+        let mut lane = self.incoming().lock();
+        lane.broken = true;
+        lane.bytes = VecDeque::new();
+        lane.wake();
+    }
+}
+
+impl AsyncRead for Pipe {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pipe::poll_read(&mut self, cx, buffer.initialize_unfilled());
+        read.map(|count| {
+            buffer.advance(count);
+            Ok(())
+        })
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pipe::poll_write(&mut self, cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.close();
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_pipe_waits_and_a_dropped_end_breaks_it() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut here, mut there) = Pipe::pair(4);
+        assert!(matches!(here.poll_write(&mut cx, b"123456"), Poll::Ready(Ok(4))));
+        assert!(here.poll_write(&mut cx, b"56").is_pending());
+        let mut buffer = [0; 3];
+        assert_eq!(there.poll_read(&mut cx, &mut buffer), Poll::Ready(3));
+        assert!(matches!(here.poll_write(&mut cx, b"56"), Poll::Ready(Ok(2))));
+        here.close();
+        assert_eq!(there.poll_read(&mut cx, &mut buffer), Poll::Ready(3));
+        assert_eq!(&buffer, b"456");
+        assert_eq!(there.poll_read(&mut cx, &mut buffer), Poll::Ready(0));
+        assert!(matches!(there.poll_write(&mut cx, b"x"), Poll::Ready(Ok(1))), "the other direction is open");
+        drop(here);
+        assert!(matches!(there.poll_write(&mut cx, b"x"), Poll::Ready(Err(_))));
+    }
+}

@@ -1,0 +1,167 @@
+//! [`Stream`]: one XMPP stream over any transport, as events in and bytes out.
+//!
+//! The boundary is events, not bytes, because framing differs between transports: TCP has one endless document,
+//! WebSocket (RFC 7395) one document per message, BOSH (XEP-0124) several elements per body. The layer above sees the
+//! same four events from all of them. RFC 6120 §4 (streams), §5 (STARTTLS), XEP-0368 (TLS at once).
+//!
+//! Buffers are lent by the worker thread ([`crate::Scratch`]), so that an idle stream owns none. The cycle of a task:
+//!
+//! ```text
+//! with_scratch(|lent| {
+//!     while let Poll::Ready(event) = stream.poll_event(cx, lent) { … stream.queue(answer, lent) … }
+//!     let _ = stream.poll_flush(cx, lent);
+//!     stream.park(lent)
+//! })
+//! ```
+//!
+//! Left out: validation of elements (the boundaries are sure, the inside is not; `xml::Reader` checks it), deadlines
+//! (the layer above sweeps), reading in another task than writing.
+//! Trap: forgetting [`Stream::park`] before the task yields. Nothing leaks, but the stream is ended when its bytes were
+//! overwritten ([`NetError::Unparked`]).
+
+pub(crate) mod memory;
+mod plain;
+mod shared;
+mod wire;
+
+use crate::error::NetError;
+use crate::facts::{Facts, SharedPort, Transport};
+use crate::scratch::Scratch;
+use memory::Pipe;
+use plain::Plain;
+use shared::Found;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::task::{Context, Poll};
+use tokio::net::TcpStream;
+
+/// What arrived. The bytes are borrowed from the lent buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The start tag of the stream element, raw.
+    Open(&'a [u8]),
+    /// One complete first-level element, raw. Its end is certain; its inside is not checked yet.
+    Element(&'a [u8]),
+    /// The peer closed its stream (`</stream:stream>`). Only [`Event::Eof`] can follow.
+    Close,
+    /// The peer will send nothing more. Without an [`Event::Close`] before it the stream was cut.
+    Eof,
+}
+
+/// An XMPP stream. The variants are the list of transports; WebSocket and BOSH will join it.
+pub enum Stream {
+    /// Plain TCP.
+    Tcp(Plain<TcpStream>),
+    /// A pipe inside the process.
+    Memory(Box<Plain<Pipe>>),
+}
+
+macro_rules! each {
+    ($self:expr, $stream:ident => $do:expr) => {
+        match $self {
+            Stream::Tcp($stream) => $do,
+            Stream::Memory($stream) => $do,
+        }
+    };
+}
+
+impl Stream {
+    /// A stream over an accepted socket. Must be called inside the runtime that will poll it.
+    pub fn tcp(socket: TcpStream, peer: SocketAddr, port: SharedPort) -> Stream {
+        Stream::Tcp(Plain::new(socket, port, peer))
+    }
+
+    /// A stream over a pipe, and the other end. Each direction holds at most `capacity` unread bytes.
+    pub fn memory(port: SharedPort, capacity: usize) -> (Stream, Pipe) {
+        let (here, there) = Pipe::pair(capacity);
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        (Stream::Memory(Box::new(Plain::new(here, port, peer))), there)
+    }
+
+    /// The next event: from what is buffered, else from one read after another until there is one. `Pending` when the
+    /// peer is silent; unfinished input is in a block then (if nothing is queued). After an error there are no more events, but a last
+    /// stream error can still be queued and flushed unless the transport itself failed.
+    pub fn poll_event<'a>(
+        &mut self,
+        cx: &mut Context<'_>,
+        lent: &'a mut Scratch,
+    ) -> Poll<Result<Event<'a>, NetError>> {
+        let found = match each!(self, stream => stream.poll_event(cx, lent)) {
+            Poll::Ready(Ok(found)) => found,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
+        };
+        let lent = &*lent;
+        Poll::Ready(Ok(match found {
+            Found::Open(start, end) => Event::Open(lent.input.slice(start, end)),
+            Found::Element(start, end) => Event::Element(lent.input.slice(start, end)),
+            Found::Close => Event::Close,
+            Found::Eof => Event::Eof,
+        }))
+    }
+
+    /// Moves what is unread or not flushed into blocks of its own. Must be called before the task yields; costs
+    /// nothing when nothing is left.
+    ///
+    /// # Errors
+    /// [`NetError::Unparked`] when it was forgotten earlier and the bytes are gone.
+    pub fn park(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+        each!(self, stream => stream.park(lent))
+    }
+
+    /// Appends to the output. Nothing is written before the flush. When more than the port's `unsent_bytes` would
+    /// wait, nothing is taken and the next flush fails: an XML stream with a hole in it is of no use.
+    pub fn queue(&mut self, bytes: &[u8], lent: &mut Scratch) {
+        each!(self, stream => stream.queue(bytes, lent));
+    }
+
+    /// Writes what is queued: one `write(2)` when the kernel takes it all. `Pending` when it did not; the rest is
+    /// stashed and the task is woken when there is room.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Poll<Result<(), NetError>> {
+        each!(self, stream => stream.poll_flush(cx, lent))
+    }
+
+    /// Flushes, says farewell where the transport has one (close_notify), and ends the outgoing direction. The peer's
+    /// end still arrives as [`Event::Eof`].
+    pub fn poll_shutdown(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Poll<Result<(), NetError>> {
+        each!(self, stream => stream.poll_shutdown(cx, lent))
+    }
+
+    /// Bytes that wait for the peer, queued or stashed.
+    pub fn unsent(&self) -> usize {
+        each!(self, stream => stream.shared.unsent())
+    }
+
+    /// True when the stream owns no buffer: nothing unread, nothing unsent, nothing lent.
+    pub fn is_idle(&self) -> bool {
+        each!(self, stream => stream.shared.is_idle())
+    }
+
+    /// What is known about the transport.
+    pub fn facts(&self) -> Facts<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.shared.facts(Transport::Tcp, false),
+            Stream::Memory(stream) => stream.shared.facts(Transport::Memory, false),
+        }
+    }
+
+    /// A new document follows (RFC 6120 §4.3.3), after SASL for example. Bytes that arrived already belong to it.
+    pub fn restart(&mut self) {
+        each!(self, stream => stream.shared.restart());
+    }
+
+    /// From now on the port's limits for known users apply instead of those for strangers.
+    pub fn set_authenticated(&mut self) {
+        each!(self, stream => stream.shared.set_authenticated());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_stream_is_small() {
+        assert!(size_of::<Plain<TcpStream>>() <= 192, "{}", size_of::<Plain<TcpStream>>());
+        assert!(size_of::<Stream>() <= 192, "{}", size_of::<Stream>());
+    }
+}

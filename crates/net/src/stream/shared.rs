@@ -1,0 +1,277 @@
+//! What all peers of one endless XML document share: the scanner, the stashed bytes, the limits of what may wait.
+//!
+//! TCP, TLS and memory differ only in how bytes arrive and leave. WebSocket and BOSH will not use this file.
+//! Trap: `held` says which holding of the worker's scratch this stream owns (see [`crate::scratch`]); the blocks are
+//! loaded when the holding begins and nothing may read them behind the scratch's back.
+
+use crate::error::NetError;
+use crate::facts::{Facts, Peer, SharedPort, Transport};
+use crate::pool::{Block, Pool};
+use crate::scratch::{self, Scratch};
+use crate::stream::wire::Wire;
+use std::net::SocketAddr;
+use std::task::{Context, Poll, ready};
+use xml::{Scan, Scanner};
+
+/// What the scanner found; positions in the input buffer.
+#[derive(Clone, Copy)]
+pub(crate) enum Found {
+    Open(usize, usize),
+    Element(usize, usize),
+    Close,
+    Eof,
+}
+
+/// The scanner is done with its document; further bytes are dropped.
+const CLOSED: u8 = 1;
+/// The peer said that no byte will follow.
+const ENDED: u8 = 2;
+/// An error was reported; there are no more events.
+const FAILED: u8 = 4;
+/// Limits of authenticated streams apply.
+const AUTHENTICATED: u8 = 8;
+/// More was queued than may wait.
+const OVERFLOWED: u8 = 16;
+/// We said that nothing will follow.
+const SHUT: u8 = 32;
+
+/// The common part of a stream.
+pub(crate) struct Shared {
+    pub(crate) scanner: Scanner,
+    pub(crate) port: SharedPort,
+    /// The holding of the scratch, 0 when nothing of this stream is there.
+    held: u64,
+    /// Input that has no end yet.
+    leftover: Option<Box<Block>>,
+    /// Bytes for the wire that the kernel did not take.
+    pub(crate) unsent: Option<Box<Block>>,
+    /// Bytes of `scratch.output` that are ours.
+    queued: u32,
+    peer: Peer,
+    state: u8,
+}
+
+impl Shared {
+    pub(crate) fn new(port: SharedPort, peer: SocketAddr) -> Shared {
+        Shared {
+            scanner: Scanner::new(),
+            port,
+            held: 0,
+            leftover: None,
+            unsent: None,
+            queued: 0,
+            peer: Peer::new(peer),
+            state: 0,
+        }
+    }
+
+    fn is(&self, state: u8) -> bool {
+        self.state & state != 0
+    }
+
+    pub(crate) fn facts(&self, transport: Transport, secure: bool) -> Facts<'_> {
+        Facts { peer: self.peer.address(), port: &self.port, transport, secure }
+    }
+
+    /// Bytes that wait for the peer.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.as_ref().map_or(0, |block| block.len()) + self.queued as usize
+    }
+
+    pub(crate) fn set_authenticated(&mut self) {
+        self.state |= AUTHENTICATED;
+    }
+
+    pub(crate) fn ended(&mut self) {
+        self.state |= ENDED;
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is(ENDED)
+    }
+
+    /// Most input that may be unfinished, in bytes: an element and what surrounds it.
+    pub(crate) fn input_limit(&self) -> usize {
+        self.limits().element_bytes as usize + scratch::READ_BYTES
+    }
+
+    fn limits(&self) -> &xml::Limits {
+        if self.is(AUTHENTICATED) { &self.port.limits } else { &self.port.early_limits }
+    }
+
+    /// Notes that the stream is dead and passes the reason on.
+    pub(crate) fn fail(&mut self, error: NetError, lent: &mut Scratch) -> NetError {
+        self.state |= FAILED;
+        let Scratch { input, records, pool, .. } = lent;
+        input.clear(pool);
+        records.clear(pool);
+        error
+    }
+
+    /// Takes hold of the scratch. True when the caller has to load what is stashed besides the input.
+    pub(crate) fn hold(&mut self, lent: &mut Scratch) -> Result<bool, NetError> {
+        let fresh = match lent.hold(&mut self.held) {
+            Ok(fresh) => fresh,
+            Err(error) => {
+                self.state |= FAILED | OVERFLOWED;
+                return Err(error);
+            }
+        };
+        if fresh && let Some(block) = self.leftover.take() {
+            lent.input.load(block, &mut lent.pool);
+        }
+        Ok(fresh)
+    }
+
+    /// [`Shared::hold`] for reading: an error when there will be no more events.
+    pub(crate) fn hold_to_read(&mut self, lent: &mut Scratch) -> Result<bool, NetError> {
+        if self.is(FAILED) {
+            return Err(NetError::Closed);
+        }
+        self.hold(lent)
+    }
+
+    /// The next thing in the input buffer, or none when more bytes are needed.
+    pub(crate) fn scan(&mut self, lent: &mut Scratch) -> Result<Option<Found>, NetError> {
+        while !lent.input.is_empty() {
+            if self.is(CLOSED) {
+                lent.input.clear(&mut lent.pool);
+                break;
+            }
+            let limits = if self.is(AUTHENTICATED) { &self.port.limits } else { &self.port.early_limits };
+            let at = lent.input.position();
+            let (found, count) = match self.scanner.scan(lent.input.data(), limits) {
+                Err(error) => return Err(self.fail(error.into(), lent)),
+                Ok(Scan::More { skip }) => {
+                    lent.input.consume(skip);
+                    break;
+                }
+                Ok(Scan::Open { start, end }) => (Found::Open(at + start, at + end), end),
+                Ok(Scan::Element { start, end }) => (Found::Element(at + start, at + end), end),
+                Ok(Scan::Close { end }) => {
+                    self.state |= CLOSED;
+                    (Found::Close, end)
+                }
+            };
+            lent.input.consume(count);
+            return Ok(Some(found));
+        }
+        Ok(None)
+    }
+
+    /// A new document follows.
+    pub(crate) fn restart(&mut self) {
+        self.scanner.restart();
+        self.state &= !CLOSED;
+    }
+
+    /// Puts the unfinished input into a block and lets the scratch go. The caller has stashed everything else.
+    pub(crate) fn release(&mut self, lent: &mut Scratch) {
+        if lent.held_by(self.held) {
+            self.leftover = lent.input.stash(&mut lent.pool);
+        }
+        lent.release(&mut self.held);
+    }
+
+    /// True when the scratch holds bytes of this stream, or claims to and does not.
+    pub(crate) fn holds(&self) -> bool {
+        self.held != 0
+    }
+
+    /// True when no buffer belongs to this stream.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.held == 0 && self.leftover.is_none() && self.unsent.is_none()
+    }
+
+    /// True when unread input exists, in the scratch or stashed.
+    pub(crate) fn has_leftover(&self, lent: &Scratch) -> bool {
+        self.leftover.is_some() || (lent.held_by(self.held) && !lent.input.is_empty())
+    }
+
+    /// Appends to the output. Beyond the port's limit nothing is taken, and the next flush says so.
+    pub(crate) fn queue(&mut self, bytes: &[u8], lent: &mut Scratch) {
+        if bytes.is_empty() || self.is(OVERFLOWED | SHUT) {
+            return;
+        }
+        if self.unsent() + bytes.len() > self.port.unsent_bytes as usize {
+            self.state |= OVERFLOWED;
+            return;
+        }
+        lent.output.extend_from_slice(bytes);
+        // Below `unsent_bytes`, which is a u32.
+        self.queued += bytes.len() as u32;
+    }
+
+    pub(crate) fn has_queued(&self) -> bool {
+        self.queued != 0
+    }
+
+    /// Forgets what was queued, because it was sent, sealed, or never can be.
+    pub(crate) fn unqueue(&mut self, lent: &mut Scratch) {
+        self.queued = 0;
+        scratch::empty(&mut lent.output);
+    }
+
+    /// Errors that end the way out.
+    pub(crate) fn check_output(&self) -> Result<(), NetError> {
+        if self.is(OVERFLOWED) { Err(NetError::Unsent(self.port.unsent_bytes)) } else { Ok(()) }
+    }
+
+    /// True once, so that the farewell is sent once.
+    pub(crate) fn shut(&mut self) -> bool {
+        let first = !self.is(SHUT);
+        self.state |= SHUT;
+        first
+    }
+
+    /// Adds to what waits for the wire.
+    pub(crate) fn stash_unsent(unsent: &mut Option<Box<Block>>, bytes: &[u8], pool: &mut Pool) {
+        match unsent {
+            Some(block) => block.append(bytes),
+            None => *unsent = pool.keep(bytes),
+        }
+    }
+}
+
+/// Writes what waits and then `fresh`; what the wire does not take is stashed. `fresh` is empty afterwards.
+pub(crate) fn poll_drain(
+    wire: &mut impl Wire,
+    cx: &mut Context<'_>,
+    unsent: &mut Option<Box<Block>>,
+    fresh: &mut Vec<u8>,
+    pool: &mut Pool,
+) -> Poll<Result<(), NetError>> {
+    if unsent.is_none() {
+        let mut sent = 0;
+        let done = loop {
+            let Some(rest) = fresh.get(sent..).filter(|rest| !rest.is_empty()) else {
+                break Poll::Ready(Ok(()));
+            };
+            match wire.poll_write(cx, rest) {
+                Poll::Ready(Ok(0)) => break Poll::Ready(Err(NetError::Closed)),
+                Poll::Ready(Ok(count)) => sent += count,
+                Poll::Ready(Err(error)) => break Poll::Ready(Err(error.into())),
+                Poll::Pending => {
+                    *unsent = pool.keep(rest);
+                    break Poll::Pending;
+                }
+            }
+        };
+        scratch::empty(fresh);
+        return done;
+    }
+    Shared::stash_unsent(unsent, fresh, pool);
+    scratch::empty(fresh);
+    while let Some(block) = unsent {
+        match ready!(wire.poll_write(cx, block.data()))? {
+            0 => return Poll::Ready(Err(NetError::Closed)),
+            count => block.consume(count),
+        }
+        if block.len() == 0
+            && let Some(block) = unsent.take()
+        {
+            pool.give(block);
+        }
+    }
+    Poll::Ready(Ok(()))
+}

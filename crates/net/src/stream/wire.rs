@@ -1,0 +1,80 @@
+//! Where bytes come from and go to: a TCP socket or a pipe in memory. The one place that knows the difference.
+//!
+//! Left out: TLS, which is a stream peer over either of them. Trap: `poll_read` of tokio clears the readiness after a
+//! short read, so a caller that stops at a short read saves the read that would have said EAGAIN.
+
+use crate::stream::memory::Pipe;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// A byte transport.
+pub(crate) trait Wire {
+    /// Reads once. 0 is the end.
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>>;
+    /// Writes once.
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+    /// Says that nothing more will be written.
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+impl Wire for TcpStream {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(into);
+        AsyncRead::poll_read(Pin::new(self), cx, &mut buffer).map_ok(|()| buffer.filled().len())
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        AsyncWrite::poll_write(Pin::new(self), cx, bytes)
+    }
+
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_shutdown(Pin::new(self), cx)
+    }
+}
+
+impl Wire for Pipe {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        Pipe::poll_read(self, cx, into).map(Ok)
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pipe::poll_write(self, cx, bytes)
+    }
+
+    fn poll_shutdown(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.close();
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Either of them, for the peers that run over both.
+pub(crate) enum AnyWire {
+    Tcp(TcpStream),
+    Memory(Pipe),
+}
+
+impl Wire for AnyWire {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            AnyWire::Tcp(wire) => Wire::poll_read(wire, cx, into),
+            AnyWire::Memory(wire) => Wire::poll_read(wire, cx, into),
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            AnyWire::Tcp(wire) => Wire::poll_write(wire, cx, bytes),
+            AnyWire::Memory(wire) => Wire::poll_write(wire, cx, bytes),
+        }
+    }
+
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            AnyWire::Tcp(wire) => Wire::poll_shutdown(wire, cx),
+            AnyWire::Memory(wire) => Wire::poll_shutdown(wire, cx),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Pairs of a server stream and a client for the transport tests, and the loop a session task would run.
+
+#![allow(dead_code, reason = "every test program uses its own part")]
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use throng_net::{Event, Kind, NetError, Port, SharedPort, Stream, with_scratch};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// An event with its bytes copied out, as a session would.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Got {
+    Open(String),
+    Element(String),
+    Close,
+    Eof,
+}
+
+impl From<Event<'_>> for Got {
+    fn from(event: Event<'_>) -> Got {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        match event {
+            Event::Open(bytes) => Got::Open(text(bytes)),
+            Event::Element(bytes) => Got::Element(text(bytes)),
+            Event::Close => Got::Close,
+            Event::Eof => Got::Eof,
+        }
+    }
+}
+
+pub fn element(text: &str) -> Got {
+    Got::Element(text.to_owned())
+}
+
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+pub struct Pair {
+    pub server: Stream,
+    pub client: Box<dyn Io>,
+}
+
+pub fn any_address() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+pub fn port(change: impl FnOnce(&mut Port)) -> SharedPort {
+    let mut port = Port::new(Kind::C2s, any_address());
+    change(&mut port);
+    Arc::new(port)
+}
+
+/// The next event; parks before it yields, as a session task does.
+pub async fn next(stream: &mut Stream) -> Result<Got, NetError> {
+    poll_fn(|cx| {
+        with_scratch(|lent| {
+            let got = match stream.poll_event(cx, lent) {
+                Poll::Ready(Ok(event)) => Poll::Ready(Ok(Got::from(event))),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            };
+            stream.park(lent)?;
+            got
+        })
+    })
+    .await
+}
+
+/// Polls for an event once: `None` when the peer is silent.
+pub async fn now(stream: &mut Stream) -> Option<Result<Got, NetError>> {
+    poll_fn(|cx| {
+        with_scratch(|lent| {
+            let got = match stream.poll_event(cx, lent) {
+                Poll::Ready(event) => Some(event.map(Got::from)),
+                Poll::Pending => None,
+            };
+            stream.park(lent).unwrap();
+            Poll::Ready(got)
+        })
+    })
+    .await
+}
+
+pub async fn send(stream: &mut Stream, bytes: &[u8]) -> Result<(), NetError> {
+    with_scratch(|lent| {
+        stream.queue(bytes, lent);
+        stream.park(lent)
+    })?;
+    poll_fn(|cx| {
+        with_scratch(|lent| {
+            let done = stream.poll_flush(cx, lent);
+            stream.park(lent)?;
+            done
+        })
+    })
+    .await
+}
+
+pub async fn shutdown(stream: &mut Stream) -> Result<(), NetError> {
+    poll_fn(|cx| {
+        with_scratch(|lent| {
+            let done = stream.poll_shutdown(cx, lent);
+            stream.park(lent)?;
+            done
+        })
+    })
+    .await
+}
+
+/// Writes all of it and flushes; large amounts need somebody to read meanwhile.
+pub async fn write(client: &mut (impl AsyncWrite + Unpin + ?Sized), bytes: &[u8]) {
+    client.write_all(bytes).await.unwrap();
+    client.flush().await.unwrap();
+}
+
+pub async fn read_exactly(client: &mut (impl AsyncRead + Unpin + ?Sized), count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    client.read_exact(&mut bytes).await.unwrap();
+    bytes
+}
+
+pub async fn tcp_pair() -> (tokio::net::TcpStream, tokio::net::TcpStream) {
+    let listener = tokio::net::TcpListener::bind(any_address()).await.unwrap();
+    let (client, accepted) =
+        tokio::join!(tokio::net::TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+    let (server, client) = (accepted.unwrap().0, client.unwrap());
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
+    // Small kernel buffers, so that a peer that does not read is felt soon.
+    for socket in [&client, &server] {
+        let socket = socket2::SockRef::from(socket);
+        socket.set_send_buffer_size(32_768).unwrap();
+        socket.set_recv_buffer_size(32_768).unwrap();
+    }
+    (server, client)
+}
+
+pub async fn tcp(port: SharedPort) -> Pair {
+    let (server, client) = tcp_pair().await;
+    let peer = server.peer_addr().unwrap();
+    Pair { server: Stream::tcp(server, peer, port), client: Box::new(client) }
+}
+
+pub async fn memory(port: SharedPort) -> Pair {
+    let (server, client) = Stream::memory(port, 16_384);
+    Pair { server, client: Box::new(client) }
+}
