@@ -6,6 +6,7 @@ RFC 6120 (login), RFC 6121 sections 2 (roster), 3 (subscriptions), 4 (presence),
 
 import asyncio
 import datetime
+import ssl
 import sys
 
 from slixmpp.plugins import xep_0082
@@ -22,6 +23,7 @@ async def login(stage):
     client = await stage.client("a", "phone").login()
     check(client.mechanism.startswith("SCRAM-"), f"logged in by {client.mechanism}")
     check(client.boundjid.full == f"{stage.settings.bare('a')}/phone", f"bound as {client.boundjid}")
+    check(client.tls_version == "TLSv1.3", f"the stream is under {client.tls_version}")
 
 
 async def login_by_each_mechanism(stage):
@@ -29,6 +31,15 @@ async def login_by_each_mechanism(stage):
         client = await stage.client("a", "phone", mechanism=mechanism).login()
         check(client.mechanism == mechanism, f"asked for {mechanism}, used {client.mechanism}")
         await stage.leave(client)
+
+
+async def login_over_tls_1_2(stage):
+    """slixmpp offers tls-unique for each -PLUS then, whatever the server wants; it goes on until one works."""
+    client = stage.client("a", "phone")
+    client.ssl_context.maximum_version = ssl.TLSVersion.TLSv1_2
+    await client.login()
+    check(client.tls_version == "TLSv1.2", f"the stream is under {client.tls_version}")
+    check(client.mechanism.startswith("SCRAM-"), f"logged in by {client.mechanism}")
 
 
 async def wrong_password(stage):
@@ -259,6 +270,7 @@ async def same_resource_twice(stage):
 SCENARIOS = [
     login,
     login_by_each_mechanism,
+    login_over_tls_1_2,
     wrong_password,
     unknown_user,
     roster_get,

@@ -15,7 +15,7 @@ import path from "node:path";
 
 // Milliseconds that one awaited thing may take, and a whole scenario. Far above what a loaded machine needs.
 export const PATIENCE = 10_000;
-const SCENARIO = 30_000;
+const SCENARIO = 60_000;
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const target = process.env.CARGO_TARGET_DIR ?? path.join(here, "../../../../target");
@@ -69,6 +69,7 @@ export class Client {
       service: `${scheme}://${settings.host}:${settings.port}`,
       domain: settings.domain,
       resource,
+      timeout: PATIENCE,
       // SCRAM or nothing: PLAIN would hide that SCRAM does not work.
       credentials: async (authenticate, mechanisms) => {
         this.mechanism = mechanisms.find((name) => name.startsWith("SCRAM-"));

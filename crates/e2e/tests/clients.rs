@@ -1,0 +1,368 @@
+//! Real clients against a real node: slixmpp and xmpp.js over STARTTLS and direct TLS, profanity in a terminal.
+//!
+//! Each test starts `throng serve` of its own with a generated configuration, in a folder and on ports of its own,
+//! makes accounts by `throng account add`, runs one client's scenarios (`clients/`, which say what they cover) and
+//! ends the node by SIGTERM, which must leave with status 0. The libraries check a certificate that a throw-away
+//! authority signed; for the terminal the node has none configured and makes its own, and the person allows it.
+//!
+//! Left out: what one node cannot show (clusters, federation), and anything timed.
+//!
+//! The traps: cargo does not build another package's binary for a test, so `cargo build -p throng-server` comes
+//! first (`make test` does it) and a stale binary is tested as it is. Whatever is missing on the machine is
+//! installed by `clients/setup.sh` or fails the test; nothing is skipped.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "the lints exempt functions marked as tests, not what those call"
+)]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+
+const DOMAIN: &str = "chat.test";
+const PASSWORD: &str = "correct horse battery staple";
+/// The users of a test: two that the scenarios play, and the partner who speaks another library.
+const USERS: [&str; 3] = ["romeo", "juliet", "nurse"];
+
+const START: Duration = Duration::from_secs(30);
+/// What the node promises after SIGTERM.
+const DRAIN: Duration = Duration::from_secs(10);
+/// For all scenarios of one client, on a machine that does much else.
+const SCENARIOS: Duration = Duration::from_secs(300);
+const GLANCE: Duration = Duration::from_millis(50);
+
+#[test]
+fn slixmpp_over_starttls() {
+    slixmpp("starttls");
+}
+
+#[test]
+fn slixmpp_over_direct_tls() {
+    slixmpp("tls");
+}
+
+#[test]
+fn xmppjs_over_starttls() {
+    xmppjs("starttls");
+}
+
+#[test]
+fn xmppjs_over_direct_tls() {
+    xmppjs("tls");
+}
+
+#[test]
+fn profanity_over_starttls() {
+    profanity("starttls");
+}
+
+#[test]
+fn profanity_over_direct_tls() {
+    profanity("tls");
+}
+
+fn slixmpp(transport: &str) {
+    let node = Node::start(&format!("slixmpp-{transport}"), Certificate::Signed);
+    let script = clients().join("slixmpp/scenarios.py");
+    node.play(node.client(&python(), transport).arg(script), "ok login\n");
+    node.stop();
+}
+
+fn xmppjs(transport: &str) {
+    let node = Node::start(&format!("xmppjs-{transport}"), Certificate::Signed);
+    // The partner of another library leaves when its standard input ends: at the latest with this process.
+    let mut partner = node
+        .client(&python(), transport)
+        .arg(clients().join("slixmpp/peer.py"))
+        .env("XMPP_USER_A", USERS[2])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(node.file("partner.log"))
+        .spawn()
+        .expect("start the partner");
+    let mut ready = String::new();
+    BufReader::new(partner.stdout.take().expect("piped"))
+        .read_line(&mut ready)
+        .expect("read from the partner");
+    let Some(address) = ready.strip_prefix("ready ") else {
+        end(&mut partner, START);
+        panic!("the partner did not log in: {ready}{}", node.words());
+    };
+    let mut client = node.client(Path::new("node"), transport);
+    client.arg(clients().join("xmppjs/scenarios.js"));
+    client.env("XMPP_PEER", address.trim()).env("XMPP_MODULES", installed().join("xmppjs"));
+    node.play(&mut client, "ok friends_and_chat_with_slixmpp\n");
+    drop(partner.stdin.take());
+    let status = wait(&mut partner, START).unwrap_or_else(|| end(&mut partner, START));
+    assert!(status.success(), "the partner ended with {status}{}", node.words());
+    node.stop();
+}
+
+fn profanity(transport: &str) {
+    let node = Node::start(&format!("profanity-{transport}"), Certificate::OfTheNode);
+    let mut client = node.client(&python(), transport);
+    client.arg(clients().join("terminal/profanity.py")).env("PYTHONPATH", clients().join("slixmpp"));
+    node.play(&mut client, "ok log_out\n");
+    node.stop();
+}
+
+/// Where the node's certificate comes from.
+#[derive(Clone, Copy, PartialEq)]
+enum Certificate {
+    /// Files signed by an authority of the test, which the client is told to trust.
+    Signed,
+    /// None is configured: the node signs its own.
+    OfTheNode,
+}
+
+/// A running `throng serve` and its folder. The folder goes when the test succeeds and stays for the reader when not.
+struct Node {
+    folder: PathBuf,
+    certificate: Certificate,
+    starttls: u16,
+    tls: u16,
+    process: Child,
+}
+
+impl Node {
+    fn start(name: &str, certificate: Certificate) -> Self {
+        // Short, for the path of the node's control socket has room for a hundred bytes.
+        let folder = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).expect("make the test's folder");
+        let (starttls, tls) = free_ports();
+        let files = match certificate {
+            Certificate::Signed => {
+                sign_certificate(&folder);
+                format!("[tls]\ncertificate = '{0}/cert.pem'\nkey = '{0}/key.pem'\n", folder.display())
+            }
+            Certificate::OfTheNode => String::new(),
+        };
+        let text = format!(
+            "domains = ['{DOMAIN}']\ndata_dir = '{0}/data'\n\n[storage]\nurl = 'sqlite:{0}/data/throng.db'\n\n\
+             [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{starttls}'\ntls = 'required'\n\n\
+             [[listen]]\nkind = 'c2s-tls'\naddress = '127.0.0.1:{tls}'\n\n{files}",
+            folder.display()
+        );
+        let config = folder.join("throng.toml");
+        fs::write(&config, text).expect("write the configuration");
+        for user in USERS {
+            add_account(&config, user);
+        }
+        let log = File::create(folder.join("throng.log")).expect("make the log");
+        let process = Command::new(throng())
+            .arg("serve")
+            .arg("--config")
+            .arg(&config)
+            .current_dir(&folder)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("share the log"))
+            .stderr(log)
+            .spawn()
+            .expect("start throng serve");
+        let mut node = Self { folder, certificate, starttls, tls, process };
+        node.await_listeners();
+        node
+    }
+
+    fn await_listeners(&mut self) {
+        let up = |port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+        let answers = poll(START, || {
+            let ended = self.process.try_wait().expect("look at throng");
+            (ended.is_some() || (up(self.starttls) && up(self.tls))).then_some(ended)
+        });
+        match answers {
+            Some(None) => {}
+            Some(Some(status)) => panic!("throng serve ended with {status}{}", self.words()),
+            None => panic!("throng serve does not listen after {START:?}{}", self.words()),
+        }
+    }
+
+    fn file(&self, name: &str) -> File {
+        File::create(self.folder.join(name)).expect("make a log")
+    }
+
+    /// A command with the settings that the clients share; they are explained in `clients/slixmpp/harness.py`.
+    fn client(&self, program: &Path, transport: &str) -> Command {
+        let port = if transport == "tls" { self.tls } else { self.starttls };
+        let mut command = Command::new(program);
+        command
+            .env("XMPP_HOST", "127.0.0.1")
+            .env("XMPP_PORT", port.to_string())
+            .env("XMPP_TRANSPORT", transport)
+            .env("XMPP_DOMAIN", DOMAIN)
+            .env("XMPP_USER_A", USERS[0])
+            .env("XMPP_USER_B", USERS[1])
+            .env("XMPP_PASSWORD", PASSWORD)
+            .env("XMPP_MECHANISMS", "SCRAM-SHA-1 SCRAM-SHA-256 SCRAM-SHA-512")
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::null());
+        if self.certificate == Certificate::Signed {
+            let authority = self.folder.join("authority.pem");
+            command.env("XMPP_CA", &authority).env("NODE_EXTRA_CA_CERTS", authority);
+        }
+        command
+    }
+
+    /// Runs a client's scenarios; they must succeed and have come as far as `last`, a line of their output.
+    fn play(&self, command: &mut Command, last: &str) {
+        let log = self.file("client.log");
+        command.stdout(log.try_clone().expect("share the log")).stderr(log);
+        let mut client = command.spawn().unwrap_or_else(|error| panic!("start {command:?}: {error}"));
+        let Some(status) = wait(&mut client, SCENARIOS) else {
+            end(&mut client, DRAIN);
+            panic!("the client is not done after {SCENARIOS:?}{}", self.words());
+        };
+        let said = fs::read_to_string(self.folder.join("client.log")).expect("read the client's log");
+        assert!(status.success() && said.contains(last), "the client ended with {status}{}", self.words());
+        println!("{said}");
+    }
+
+    /// All that was printed by anybody, for the message of a failure.
+    fn words(&self) -> String {
+        let mut words = String::new();
+        for name in ["client.log", "partner.log", "throng.log"] {
+            let path = self.folder.join(name);
+            if let Ok(text) = fs::read(&path) {
+                words += &format!("\n--- {}\n{}", path.display(), String::from_utf8_lossy(&text));
+            }
+        }
+        words
+    }
+
+    /// Ends the node as an operator does.
+    fn stop(mut self) {
+        let status = end(&mut self.process, DRAIN);
+        assert!(status.success(), "throng serve left with {status} after SIGTERM{}", self.words());
+        fs::remove_dir_all(&self.folder).expect("remove the test's folder");
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // After a failure only; `stop` has waited already.
+        if let Ok(None) = self.process.try_wait() {
+            end(&mut self.process, DRAIN);
+        }
+    }
+}
+
+/// Looks again and again until there is something, or gives up.
+fn poll<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    for _ in 0..patience.as_millis() / GLANCE.as_millis() {
+        if let Some(seen) = look() {
+            return Some(seen);
+        }
+        std::thread::sleep(GLANCE);
+    }
+    None
+}
+
+fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+    poll(patience, || child.try_wait().expect("look at a child"))
+}
+
+/// SIGTERM, patience, SIGKILL.
+fn end(child: &mut Child, patience: Duration) -> ExitStatus {
+    // The shell's kill, for /bin/kill is not on every machine.
+    let sent = Command::new("sh").args(["-c", "kill -TERM \"$1\"", "sh", &child.id().to_string()]).status();
+    sent.expect("run sh");
+    wait(child, patience).unwrap_or_else(|| {
+        child.kill().expect("kill a child");
+        child.wait().expect("wait for a child")
+    })
+}
+
+/// Two ports that were free a moment ago; another process may take one before the node does.
+fn free_ports() -> (u16, u16) {
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port");
+    let (one, two) = (bind(), bind());
+    let port = |listener: &TcpListener| listener.local_addr().expect("a bound address").port();
+    (port(&one), port(&two))
+}
+
+fn add_account(config: &Path, user: &str) {
+    let mut command = Command::new(throng())
+        .args(["account", "add", "--config"])
+        .arg(config)
+        .arg(format!("{user}@{DOMAIN}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start throng account add");
+    let mut input = command.stdin.take().expect("piped");
+    // A command that fails early closes its end; its own words say more than the broken pipe.
+    let _ = writeln!(input, "{PASSWORD}");
+    drop(input);
+    let output = command.wait_with_output().expect("wait for throng account add");
+    assert!(output.status.success(), "throng account add {user}: {}", said(&output));
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// An authority, and a certificate of its for the domain and the address that the clients connect to
+/// (xmpp.js checks the one over STARTTLS and the other over direct TLS).
+fn sign_certificate(folder: &Path) {
+    let mut authority = CertificateParams::default();
+    authority.distinguished_name.push(DnType::CommonName, "An authority of the tests");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let authority_key = KeyPair::generate().expect("make a key");
+    let root = authority.self_signed(&authority_key).expect("sign the authority");
+
+    let names = [DOMAIN, "localhost", "127.0.0.1"].map(String::from);
+    let mut server = CertificateParams::new(names).expect("names of a certificate");
+    server.distinguished_name.push(DnType::CommonName, DOMAIN);
+    server.use_authority_key_identifier_extension = true; // Python from 3.13 on insists.
+    let key = KeyPair::generate().expect("make a key");
+    let issuer = Issuer::new(authority, authority_key);
+    let certificate = server.signed_by(&key, &issuer).expect("sign the certificate");
+
+    let write = |name: &str, text: String| fs::write(folder.join(name), text).expect("write a certificate");
+    write("authority.pem", root.pem());
+    write("cert.pem", certificate.pem());
+    write("key.pem", key.serialize_pem());
+}
+
+/// The binary under test, beside the folder of the test's own executable.
+fn throng() -> PathBuf {
+    let own = std::env::current_exe().expect("the path of the test");
+    let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
+    assert!(path.is_file(), "{} is missing: run `cargo build -p throng-server`", path.display());
+    path
+}
+
+fn clients() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+}
+
+/// The folder of the installed clients; the first who asks installs what is missing.
+fn installed() -> &'static Path {
+    static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder").join("e2e");
+        let setup = Command::new(clients().join("setup.sh")).arg(&folder).output().expect("run setup.sh");
+        assert!(setup.status.success(), "setup.sh: {}", said(&setup));
+        folder
+    })
+}
+
+fn python() -> PathBuf {
+    installed().join("venv/bin/python")
+}
