@@ -1,0 +1,111 @@
+//! The blob of credentials: what goes in comes out, and damage is noticed.
+
+use super::*;
+use sasl::{CredentialsError, DEFAULT_ITERATIONS, Keys, MAX_ITERATIONS, SALT_BYTES};
+
+#[test]
+fn what_is_encoded_comes_back() {
+    let all = World::new().stored;
+    assert_eq!(all.encode().len(), 300, "as the module says");
+    for drop in 0..8 {
+        let keep = |bit: u8, keys: &Option<Keys>| keys.clone().filter(|_| drop & bit == 0);
+        let some = Credentials {
+            sha1: keep(1, &all.sha1),
+            sha256: keep(2, &all.sha256),
+            sha512: keep(4, &all.sha512),
+        };
+        assert_eq!(Credentials::decode(&some.encode()), Ok(some));
+    }
+}
+
+/// The layout is a promise to databases: these bytes must stay readable.
+#[test]
+fn version_1_stays_as_it_is() {
+    let credentials =
+        Credentials::derive_for(&[Hash::Sha1], "pencil", 4096, b"A%\xc2G\xe4:\xb1\xe9<m\xffv").unwrap();
+    let hex: String = credentials.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+    // StoredKey and ServerKey of the example in RFC 5802 section 5.
+    assert_eq!(
+        hex,
+        "01010100001000\
+         0c4125c247e43ab1e93c6dff76\
+         e9d94660c39d65c38fbad91c358f14da0eef2bd6\
+         0fe09258b3ac852ba502cc62ba903eaacdbf7d31"
+    );
+}
+
+#[test]
+fn damage_is_noticed() {
+    let good = World::new().stored.encode();
+    for len in 0..good.len() {
+        assert_eq!(Credentials::decode(&good[..len]), Err(CredentialsError::Corrupt), "cut at {len}");
+    }
+    let change = |at: usize, value: u8| {
+        let mut blob = good.clone();
+        blob[at] = value;
+        Credentials::decode(&blob)
+    };
+    assert_eq!(change(0, 0), Err(CredentialsError::Version(0)));
+    assert_eq!(change(0, 2), Err(CredentialsError::Version(2)));
+    for (at, value) in [(1, 2), (1, 4), (1, 0), (2, 0), (2, 2), (2, 4), (3, 0xff), (6, 0), (7, 0), (7, 255)] {
+        assert_eq!(change(at, value), Err(CredentialsError::Corrupt), "{value} at {at}");
+    }
+    assert_eq!(Credentials::decode(&[good.as_slice(), b"x"].concat()), Err(CredentialsError::Corrupt));
+    let twice = [&[1, 2], &good[2..64], &good[2..64]].concat();
+    assert_eq!(Credentials::decode(&twice), Err(CredentialsError::Corrupt));
+}
+
+#[test]
+fn passwords_are_verified_with_whatever_hash_there_is() {
+    let all = World::new().stored;
+    for hash in Hash::ALL {
+        let one = Credentials::derive_for(&[hash], "pencil", ITERATIONS, b"salt").unwrap();
+        assert!(one.verify_password("pencil") && !one.verify_password("Pencil"));
+    }
+    assert!(all.verify_password("pencil"));
+    for wrong in ["", "pencil ", "PENCIL", "\u{7}", "pencil\0"] {
+        assert!(!all.verify_password(wrong), "{wrong:?}");
+    }
+    assert!(!Credentials::default().verify_password("pencil"));
+}
+
+#[test]
+fn a_decoy_fits_no_password_and_survives_storage() {
+    let decoy = Credentials::fake(&Secret::new(*b"secret"), "nobody@example.org");
+    assert_eq!(decoy, Credentials::fake(&Secret::new(*b"secret"), "nobody@example.org"));
+    assert_ne!(decoy, Credentials::fake(&Secret::new(*b"secret"), "other@example.org"));
+    let keys = decoy.sha256.as_ref().unwrap();
+    assert_eq!((keys.iterations.get(), keys.salt.len()), (DEFAULT_ITERATIONS, SALT_BYTES));
+    assert!(!decoy.verify_password("") && !decoy.verify_password("pencil"));
+    assert_eq!(Credentials::decode(&decoy.encode()), Ok(decoy));
+    for iterations in [0, u32::MAX] {
+        let keys = Decoy::new(&Secret::new(*b"s"), iterations).keys(Hash::Sha1, "a");
+        assert!((1..=MAX_ITERATIONS).contains(&keys.iterations.get()));
+    }
+}
+
+#[test]
+fn what_cannot_be_stored_is_refused() {
+    let derive = |password: &str, iterations, salt: &[u8]| {
+        Credentials::derive_for(&[Hash::Sha256], password, iterations, salt).map(drop)
+    };
+    assert_eq!(derive("p", 1, b"s"), Ok(()));
+    assert_eq!(derive("p", 1, &[0; 255]), Ok(()));
+    assert_eq!(derive("", 1, b"s"), Err(CredentialsError::Empty));
+    assert_eq!(derive("\u{ad}", 1, b"s"), Err(CredentialsError::Empty));
+    assert!(matches!(derive("\u{7}", 1, b"s"), Err(CredentialsError::Prep(_))));
+    assert_eq!(derive("p", 0, b"s"), Err(CredentialsError::Iterations));
+    assert_eq!(derive("p", MAX_ITERATIONS + 1, b"s"), Err(CredentialsError::Iterations));
+    assert_eq!(derive("p", 1, b""), Err(CredentialsError::Salt));
+    assert_eq!(derive("p", 1, &[0; 256]), Err(CredentialsError::Salt));
+}
+
+#[test]
+fn new_credentials_have_their_own_salt_and_show_nothing() {
+    let one = Credentials::create("pencil").unwrap();
+    assert_ne!(one.sha1.as_ref().unwrap().salt, Credentials::create("pencil").unwrap().sha1.unwrap().salt);
+    let keys = one.sha512.as_ref().unwrap();
+    assert_eq!((keys.salt.len(), keys.iterations.get()), (SALT_BYTES, DEFAULT_ITERATIONS));
+    let shown = format!("{:?}", Keys { salt: [1].into(), ..keys.clone() });
+    assert_eq!(shown, "Keys { salt: [1], iterations: 10000, stored_key: ***, server_key: *** }");
+}

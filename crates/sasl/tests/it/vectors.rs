@@ -1,0 +1,93 @@
+//! Whole conversations with known bytes. SHA-1 is RFC 5802 section 5, SHA-256 RFC 7677 section 3; the other two were
+//! computed with Python's hashlib and hmac, which also reproduced the first two.
+
+use super::*;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+struct Vector {
+    mechanism: Mechanism,
+    gs2: Gs2,
+    salt: &'static str,
+    first: &'static str,
+    challenge: &'static str,
+    last: &'static str,
+    success: &'static str,
+}
+
+fn vectors() -> [Vector; 4] {
+    [
+        Vector {
+            mechanism: Mechanism::ScramSha1,
+            gs2: Gs2::None,
+            salt: "QSXCR+Q6sek8bf92",
+            first: "n,,n=user,r=fyko+d2lbbFgONRv9qkxdawL",
+            challenge: "r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096",
+            last: "c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=",
+            success: "v=rmF9pqV8S7suAoZWja4dJRkFsKQ=",
+        },
+        Vector {
+            mechanism: Mechanism::ScramSha256,
+            gs2: Gs2::None,
+            salt: "W22ZaJ0SNY7soEsUEjb6gQ==",
+            first: "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
+            challenge: "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+            last: "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
+                   p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+            success: "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+        },
+        Vector {
+            mechanism: Mechanism::ScramSha512,
+            gs2: Gs2::None,
+            salt: "MDEyMzQ1Njc4OWFiY2RlZg==",
+            first: "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
+            challenge: "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=MDEyMzQ1Njc4OWFiY2RlZg==,i=4096",
+            last: "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=VGyrj2eHvI+WpGHthq72MbY4w3VveKSl\
+                   Np58BUW5Dyg3+qi63gSDCxWPN7Z99mA7dIjpfu/PP5VuKSH2FXh6VQ==",
+            success: "v=GSDOo4R7sl2iYhZeNid7pJugJIIK00Ey/hvF3VxtopZ4YMP/PZG5qXR5ZxZEAn+nVajcQGgE4oynsoEIYaHsLg==",
+        },
+        Vector {
+            mechanism: Mechanism::ScramSha256Plus,
+            gs2: bound("tls-exporter", &std::array::from_fn::<u8, 32, _>(|at| at as u8)),
+            salt: "W22ZaJ0SNY7soEsUEjb6gQ==",
+            first: "p=tls-exporter,,n=user,r=rOprNGfwEbeRWgbNEkqO",
+            challenge: "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+            last: "c=cD10bHMtZXhwb3J0ZXIsLAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f,\
+                   r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=QC6CS20quADQRb3mT99YUH+n3VJxUvzuK0K0E1Vrs2M=",
+            success: "v=2GiAgapEppLVlUXbxUDksL3VgYHzuqiK5tR4mhJGgvs=",
+        },
+    ]
+}
+
+#[test]
+fn server_and_client_say_exactly_what_the_vectors_say() {
+    for vector in vectors() {
+        let hash = vector.mechanism.hash().unwrap();
+        let client_nonce = vector.first.rsplit_once("r=").unwrap().1;
+        let server_nonce =
+            vector.challenge.split(',').next().unwrap()[2..].strip_prefix(client_nonce).unwrap();
+        let salt = STANDARD.decode(vector.salt).unwrap();
+        let stored = Credentials::derive_for(&[hash], "pencil", 4096, &salt).unwrap();
+        let decoy = Decoy::new(&Secret::new(*b"x"), 4096);
+        let binding = match &vector.gs2 {
+            Gs2::Bound { data, .. } => Binding { exporter: Some(data.clone()), server_end_point: None },
+            _ => Binding::default(),
+        };
+        let mut client = Scram::new(hash, vector.gs2.clone(), "user", "pencil").with_nonce(client_nonce);
+        assert_eq!(client.mechanism(), vector.mechanism);
+
+        let mut exchange =
+            Exchange::new(vector.mechanism, !binding.is_empty(), binding, server_nonce.to_owned());
+        assert_eq!(String::from_utf8(client.first()).unwrap(), vector.first);
+        let step = exchange.step(Some(vector.first.as_bytes()));
+        assert_eq!(step, Step::NeedCredentials { username: "user".into() });
+        let step = exchange.credentials(Some(&stored), &decoy, "user");
+        assert_eq!(step, Step::Challenge(vector.challenge.into()));
+        let last = client.last(vector.challenge.as_bytes(), None).unwrap();
+        assert_eq!(String::from_utf8(last).unwrap(), vector.last);
+        let done =
+            Step::Done { username: "user".into(), authzid: None, additional: Some(vector.success.into()) };
+        assert_eq!(exchange.step(Some(vector.last.as_bytes())), done);
+        assert_eq!(client.verify(vector.success.as_bytes()), Ok(()));
+    }
+}
