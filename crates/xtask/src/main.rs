@@ -1,1 +1,42 @@
-fn main() {}
+//! `cargo xtask`: the project's only tool. This file dispatches; each subcommand has its own file.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod bench;
+mod codegen;
+mod plays;
+mod tidy;
+
+#[derive(Parser)]
+#[command(name = "xtask", about = "Throng's own tool: checks, generated files, benchmarks, plays")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check the floors, the size of files and the words that must not be used.
+    Tidy(tidy::Args),
+    /// Write the generated files, or compare them with `--check`.
+    Codegen(codegen::Args),
+    /// Measure a server against its budgets.
+    Bench(bench::Args),
+    /// Run the plays against a server.
+    Plays(plays::Args),
+    /// The floor of the benchmarks: a relay that parses nothing.
+    #[command(hide = true)]
+    Relay(bench::relay::Args),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Tidy(args) => tidy::run(&args),
+        Command::Codegen(args) => codegen::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Plays(args) => plays::run(&args),
+        Command::Relay(args) => bench::relay::run(&args),
+    }
+}

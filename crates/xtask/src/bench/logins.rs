@@ -1,0 +1,183 @@
+//! `bench login`: what a login costs the server, from connect to roster result.
+//!
+//! Waves of logins (connect, stream, SASL, bind, session where the server wants it, roster), 1 and 64 at a time, with SCRAM-SHA-1 and SCRAM-SHA-256.
+//! The CPU is read when the last roster of a wave is there; closing is measured apart. Beside it: the relay's empty login (connect, a line, an answer).
+//! PLAIN is set against the key derivation alone, made in this program with the iteration count that the server's SCRAM challenge names.
+//!
+//! Not measured: TLS, database round trips (a test counts them), logins while others chat.
+
+use std::collections::HashMap;
+use std::fs;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use super::clock::now;
+use super::driver::Driver;
+use super::negotiate::Security;
+use super::process::Cpu;
+use super::report::{Report, median, note};
+use super::scram::Mechanism;
+use super::target::{Need, Options, Target};
+
+/// The flags of `bench login`.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) options: Options,
+    /// Logins of a wave with 64 at a time; a quarter of it one at a time.
+    #[arg(long, default_value_t = 2_000)]
+    wave: usize,
+    /// Accounts that the waves go through in turn.
+    #[arg(long, default_value_t = 10_000)]
+    accounts: usize,
+    /// The hash of the key that the server derives for PLAIN.
+    #[arg(long, value_enum, default_value = "scram-sha-256")]
+    plain_kdf: Mechanism,
+    /// The mechanisms to measure. PLAIN needs the SCRAM mechanism of --plain-kdf beside it.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "scram-sha-1,scram-sha-256,plain")]
+    mechanisms: Vec<Mechanism>,
+}
+
+impl Args {
+    /// The usual sizes, for `bench all`.
+    pub(crate) fn usual(options: &Options) -> Self {
+        Self {
+            options: options.clone(),
+            wave: 2_000,
+            accounts: 10_000,
+            plain_kdf: Mechanism::Sha256,
+            mechanisms: vec![Mechanism::Sha1, Mechanism::Sha256, Mechanism::Plain],
+        }
+    }
+}
+
+/// Milliseconds of server CPU a login, at most.
+const BUDGET: f64 = 0.20;
+/// What PLAIN may cost in key derivations.
+const PLAIN_BUDGET: f64 = 1.1;
+
+/// A wave's figures: milliseconds of CPU a login, logins a second, milliseconds of CPU a close.
+struct Wave {
+    login: f64,
+    rate: f64,
+    close: f64,
+}
+
+struct Bench {
+    driver: Driver,
+    cpu: Cpu,
+    next: usize,
+    accounts: usize,
+}
+
+impl Bench {
+    fn new(target: &Target, accounts: usize) -> Result<Self> {
+        let mut driver = target.driver()?;
+        driver.profile.available = false;
+        Ok(Self { driver, cpu: target.cpu()?, next: 0, accounts })
+    }
+
+    fn wave(&mut self, size: usize, at_once: usize) -> Result<Wave> {
+        if self.next + size > self.accounts {
+            self.next = 0;
+        }
+        let size = size.min(self.accounts);
+        self.cpu.lap()?;
+        let begun = now();
+        self.driver.login(self.next as u64, size, at_once)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let login = self.cpu.lap()? as f64 / 1e6 / size as f64;
+        self.driver.close_all()?;
+        // What the server does after the last close belongs to the close.
+        std::thread::sleep(Duration::from_millis(100));
+        let close = self.cpu.lap()? as f64 / 1e6 / size as f64;
+        self.next += size;
+        Ok(Wave { login, rate: size as f64 / seconds, close })
+    }
+}
+
+/// Milliseconds of this thread's CPU for one key derivation.
+fn derivation(mechanism: Mechanism, iterations: NonZeroU32) -> Result<f64> {
+    let used = || -> Result<f64> {
+        let text = fs::read_to_string("/proc/thread-self/schedstat")?;
+        let nanos: f64 = text.split_whitespace().next().context("schedstat is empty")?.parse()?;
+        Ok(nanos / 1e6)
+    };
+    // Many enough that the kernel's accounting (a tick) does not matter.
+    let count = (2_000_000 / iterations.get()).clamp(20, 2_000);
+    let before = used()?;
+    for turn in 0..count {
+        std::hint::black_box(mechanism.derive("secret", &turn.to_be_bytes(), iterations));
+    }
+    Ok((used()? - before) / f64::from(count))
+}
+
+/// Measures and reports.
+pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
+    let options = &args.options;
+    let wave = if options.quick { args.wave / 4 } else { args.wave }.max(4);
+    let need = Need { accounts: args.accounts, contacts: 3, security: Security::None };
+    let server = Target::server(options, &need)?;
+    let relay = Target::relay(options)?;
+    let mut floor = Bench::new(&relay, args.accounts)?;
+    let mut side = Bench::new(&server, args.accounts)?;
+    let mechanisms = &args.mechanisms;
+    for &mechanism in mechanisms.iter().filter(|mechanism| **mechanism != Mechanism::Plain) {
+        // Fills the caches, the client's derived keys among them, and learns the iteration count.
+        side.driver.profile.mechanism = mechanism;
+        side.wave(wave / 4, 16)?;
+    }
+    let mut waves: HashMap<(Option<Mechanism>, usize), Vec<Wave>> = HashMap::new();
+    let (mut plain_ratio, mut derived) = (Vec::new(), Vec::new());
+    for round in 0..options.rounds(5) {
+        for at_once in [1, 64] {
+            let size = if at_once == 1 { wave / 4 } else { wave };
+            waves.entry((None, at_once)).or_default().push(floor.wave(size, at_once)?);
+            for &mechanism in mechanisms {
+                side.driver.profile.mechanism = mechanism;
+                // A key derivation costs as much as many logins.
+                let size = if mechanism == Mechanism::Plain { size / 4 } else { size };
+                let wave = side.wave(size.max(1), at_once)?;
+                note(&format!(
+                    "round {round}, {} {at_once} at a time: {:.3} ms",
+                    mechanism.name(),
+                    wave.login
+                ));
+                if mechanism == Mechanism::Plain && at_once == 64 {
+                    let iterations = side.driver.secrets.iterations.get(&args.plain_kdf).copied();
+                    let alone =
+                        derivation(args.plain_kdf, iterations.context("no SCRAM challenge was seen")?)?;
+                    plain_ratio.push(wave.login / alone);
+                    derived.push(alone);
+                }
+                waves.entry((Some(mechanism), at_once)).or_default().push(wave);
+            }
+        }
+    }
+    let middle = |waves: &[Wave], pick: fn(&Wave) -> f64| median(waves.iter().map(pick).collect());
+    for at_once in [1, 64] {
+        let relay = &waves[&(None, at_once)];
+        report.info(format!("login.relay.{at_once}.cpu"), middle(relay, |w| w.login), "ms/login");
+        report.info(format!("login.relay.{at_once}.rate"), middle(relay, |w| w.rate), "login/s");
+        for &mechanism in mechanisms {
+            let waves = &waves[&(Some(mechanism), at_once)];
+            let name = format!("login.{}.{at_once}", mechanism.name().to_lowercase());
+            if mechanism == Mechanism::Plain {
+                report.info(format!("{name}.cpu"), middle(waves, |w| w.login), "ms/login");
+            } else {
+                report.judge(format!("{name}.cpu"), middle(waves, |w| w.login), "ms/login", BUDGET);
+            }
+            report.info(format!("{name}.rate"), middle(waves, |w| w.rate), "login/s");
+            report.info(format!("{name}.close"), middle(waves, |w| w.close), "ms/close");
+        }
+    }
+    if !derived.is_empty() {
+        let iterations = side.driver.secrets.iterations.get(&args.plain_kdf).map_or(0, |count| count.get());
+        report.info("login.plain.iterations", f64::from(iterations), "rounds");
+        report.info("login.plain.derivation", median(derived), "ms");
+        report.judge("login.plain.ratio", median(plain_ratio), "x", PLAIN_BUDGET);
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! `cargo xtask bench`: the server against its budgets, with its peer (a relay that parses nothing) in the same run.
+//!
+//! The server is a process of its own and only its CPU and memory count. The clients are light, in one thread of this program, and share no code with the server.
+//! Each bench's file says what it measures and what it does not. `--target` and `--pid` point the same benches at any XMPP server.
+//!
+//! Trap: relay and clients must be optimised or the floor is too high. Started unoptimised (as `cargo xtask` does), the program starts itself again as a release build.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
+
+mod clock;
+mod driver;
+mod hist;
+mod link;
+mod logins;
+mod memory;
+mod negotiate;
+mod presence;
+mod process;
+pub(crate) mod relay;
+mod report;
+mod route;
+mod scram;
+mod split;
+mod talk;
+mod target;
+
+use report::{Report, note, out};
+
+/// The flags of `cargo xtask bench`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// CPU and latency of a routed message.
+    Route(route::Args),
+    /// CPU of a login.
+    Login(logins::Args),
+    /// Memory of an idle session.
+    Memory(memory::Args),
+    /// CPU of a presence delivered.
+    Presence(presence::Args),
+    /// Everything with shorter intervals; prints a Markdown table.
+    All(target::Options),
+}
+
+/// Runs a bench. Exit code 1 when a budget is missed, 2 when the bench could not be run.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let result = if cfg!(debug_assertions) { optimised() } else { measure(&args.bench) };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            note(&format!("the bench failed: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Starts the same command again as a release build.
+fn optimised() -> Result<ExitCode> {
+    use std::os::unix::process::CommandExt as _;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["run", "--release", "--quiet", "--package", "throng-xtask", "--"]);
+    command.args(std::env::args_os().skip(1));
+    // Returns only when it cannot be started.
+    Err(command.exec()).context("cargo cannot be started")
+}
+
+fn measure(bench: &Bench) -> Result<ExitCode> {
+    process::end_children_on_signals()?;
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let load = load.split_whitespace().next().unwrap_or("?");
+    note(&format!("{cores} cores, load {load} before the run; figures on a busy machine are worth less"));
+    let mut report = Report::new(matches!(bench, Bench::All(_)));
+    match bench {
+        Bench::Route(args) => route::run(args, &mut report)?,
+        Bench::Login(args) => logins::run(args, &mut report)?,
+        Bench::Memory(args) => memory::run(args, &mut report)?,
+        Bench::Presence(args) => presence::run(args, &mut report)?,
+        Bench::All(options) => {
+            let mut options = options.clone();
+            options.rounds = Some(options.rounds(3));
+            options.seconds = options.seconds.or((!options.quick).then_some(2.0));
+            route::run(&route::Args::usual(&options), &mut report)?;
+            logins::run(&logins::Args::usual(&options), &mut report)?;
+            presence::run(&presence::Args::usual(&options), &mut report)?;
+            memory::run(&memory::Args::usual(&options), &mut report)?;
+            out(report.markdown().trim_end());
+        }
+    }
+    let misses = report.misses();
+    if misses > 0 {
+        note(&format!("{misses} figures miss their budget"));
+    }
+    Ok(if misses == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

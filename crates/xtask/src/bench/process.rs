@@ -1,0 +1,249 @@
+//! Processes that a bench starts or watches: starting, ending, CPU and resident memory.
+//!
+//! CPU is the sum of `/proc/PID/task/*/schedstat` (nanoseconds). Threads that ended between two readings count as they were last seen;
+//! `/proc/PID/stat` (10 ms steps, ended threads included) is the check on it. Kernel work on the process's behalf is counted as the kernel
+//! accounts it: loopback delivery mostly falls to the sender.
+//!
+//! Every child is in one list. It ends with its guard, with a panic, and with SIGINT, SIGTERM or SIGHUP; a killed bench (SIGKILL) takes its
+//! children along through `setpriv --pdeathsig`, where that program exists.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::clock::now;
+use super::report::note;
+
+/// Children and data folders to remove when a signal ends the bench.
+static CLEANUP: Mutex<(Vec<u32>, Vec<PathBuf>)> = Mutex::new((Vec::new(), Vec::new()));
+
+/// How long a child may take to end after SIGTERM.
+const ENDING: Duration = Duration::from_secs(12);
+
+/// Ends the children when the bench is told to end. Call once.
+pub(crate) fn end_children_on_signals() -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        let told = runtime.block_on(async {
+            let kinds = (SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup());
+            if let (Ok(mut int), Ok(mut term), Ok(mut hup)) =
+                (signal(kinds.0), signal(kinds.1), signal(kinds.2))
+            {
+                tokio::select! { _ = int.recv() => true, _ = term.recv() => true, _ = hup.recv() => true }
+            } else {
+                false
+            }
+        });
+        if !told {
+            return;
+        }
+        let (children, folders) = std::mem::take(&mut *CLEANUP.lock());
+        for id in children {
+            send(id, Signal::KILL);
+        }
+        for folder in folders {
+            let _ = fs::remove_dir_all(folder);
+        }
+        std::process::exit(130);
+    })?;
+    Ok(())
+}
+
+fn send(id: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
+        // It may be gone already.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// A child process that ends with this guard.
+pub(crate) struct Guarded(Child);
+
+impl Guarded {
+    /// Starts the command with its output in `log`; its standard input stays open as long as this process lives.
+    pub(crate) fn start(command: &Command, log: &Path) -> Result<Self> {
+        let log = File::create(log)?;
+        let mut command = with_parent(command);
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn().with_context(|| format!("{command:?} cannot be started"))?;
+        CLEANUP.lock().0.push(child.id());
+        Ok(Self(child))
+    }
+
+    /// The process's id.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Fails when the process has ended.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        match self.0.try_wait()? {
+            Some(status) => bail!("process {} ended by itself: {status}", self.id()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The same command, told to end with its parent. The process's id stays that of the command, because `setpriv` only replaces itself.
+fn with_parent(command: &Command) -> Command {
+    let setpriv = Path::new("/usr/bin/setpriv");
+    let mut wrapped = if setpriv.exists() {
+        let mut wrapped = Command::new(setpriv);
+        wrapped.args(["--pdeathsig", "TERM", "--"]).arg(command.get_program());
+        wrapped
+    } else {
+        Command::new(command.get_program())
+    };
+    wrapped.args(command.get_args());
+    for (key, value) in command.get_envs() {
+        if let Some(value) = value {
+            wrapped.env(key, value);
+        }
+    }
+    wrapped
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let id = self.id();
+        if matches!(self.0.try_wait(), Ok(None)) {
+            send(id, Signal::TERM);
+            let asked = now();
+            while matches!(self.0.try_wait(), Ok(None)) {
+                if asked.elapsed() > ENDING {
+                    note(&format!(
+                        "process {id} did not end within {} s of SIGTERM: killed",
+                        ENDING.as_secs()
+                    ));
+                    let _ = self.0.kill();
+                    let _ = self.0.wait();
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        CLEANUP.lock().0.retain(|child| *child != id);
+    }
+}
+
+/// A folder under the system's temporary folder that is removed with this guard.
+pub(crate) struct Folder {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Folder {
+    /// Makes an empty folder.
+    pub(crate) fn new(keep: bool) -> Result<Self> {
+        let base = std::env::temp_dir();
+        let path = (0_u32..)
+            .map(|turn| base.join(format!("throng-bench-{}-{turn}", std::process::id())))
+            .find(|path| !path.exists())
+            .context("no name is free in the temporary folder")?;
+        fs::create_dir_all(&path).with_context(|| format!("{} cannot be made", path.display()))?;
+        if !keep {
+            CLEANUP.lock().1.push(path.clone());
+        }
+        Ok(Self { path, keep })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.keep {
+            note(&format!("kept {}", self.path.display()));
+        } else {
+            let _ = fs::remove_dir_all(&self.path);
+            CLEANUP.lock().1.retain(|path| *path != self.path);
+        }
+    }
+}
+
+/// Reads a process's CPU time as it grows.
+pub(crate) struct Cpu {
+    id: u32,
+    threads: HashMap<String, u64>,
+    last: (u64, u64),
+}
+
+impl Cpu {
+    /// Begins to watch a process.
+    pub(crate) fn watch(id: u32) -> Result<Self> {
+        let mut cpu = Self { id, threads: HashMap::new(), last: (0, 0) };
+        cpu.last = cpu.read()?;
+        Ok(cpu)
+    }
+
+    fn read(&mut self) -> Result<(u64, u64)> {
+        let folder = format!("/proc/{}/task", self.id);
+        for task in fs::read_dir(&folder).with_context(|| format!("process {} is not there", self.id))? {
+            let task = task?;
+            // A thread may end between the listing and the reading.
+            if let Some(nanos) = fs::read_to_string(task.path().join("schedstat"))
+                .ok()
+                .and_then(|text| text.split_whitespace().next()?.parse().ok())
+            {
+                self.threads.insert(task.file_name().to_string_lossy().into_owned(), nanos);
+            }
+        }
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id))?;
+        // Fields 14 and 15 (user and system time, in hundredths of a second); the name in field 2 may hold spaces.
+        let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+        let ticks: u64 =
+            behind.split_whitespace().skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum();
+        Ok((self.threads.values().sum(), ticks * 10_000_000))
+    }
+
+    /// Nanoseconds of CPU since the last call (or since `watch`).
+    pub(crate) fn lap(&mut self) -> Result<u64> {
+        let next = self.read()?;
+        let fine = next.0.saturating_sub(self.last.0);
+        let coarse = next.1.saturating_sub(self.last.1);
+        self.last = next;
+        // Short-lived threads are only in the coarse figure.
+        Ok(if coarse > fine + 20_000_000 { coarse } else { fine })
+    }
+}
+
+/// Resident memory of a process in bytes (`Rss` of `/proc/PID/smaps_rollup`).
+pub(crate) fn resident(id: u32) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup"))
+        .with_context(|| format!("the memory of process {id} cannot be read"))?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
+        .map(|kilobytes| kilobytes * 1024)
+        .context("smaps_rollup has no Rss")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cpu, resident};
+
+    #[test]
+    fn own_cpu_and_memory_are_seen() {
+        let mut cpu = Cpu::watch(std::process::id()).unwrap();
+        let mut sum = 0_u64;
+        let mut lap = 0;
+        // Until some CPU is seen: the kernel counts a running thread at its next tick.
+        while lap == 0 {
+            for i in 0..10_000_000_u64 {
+                sum = sum.wrapping_mul(31).wrapping_add(std::hint::black_box(i));
+            }
+            lap = cpu.lap().unwrap();
+        }
+        assert!(std::hint::black_box(sum) != 1);
+        assert!(resident(std::process::id()).unwrap() > 500_000);
+    }
+}

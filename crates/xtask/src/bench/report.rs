@@ -1,0 +1,135 @@
+//! The figures of a run and how they are printed: one line a figure, `name value unit budget ratio ok|MISS`.
+//!
+//! `ratio` is the value divided by its budget, so at most 1 is kept. A figure without a budget shows `-`.
+
+use std::fmt::Write as _;
+
+/// One measured figure.
+struct Figure {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    budget: Option<f64>,
+}
+
+impl Figure {
+    /// Name, value, unit, budget, ratio and verdict as they are printed.
+    fn cells(&self) -> [String; 6] {
+        let (budget, ratio, verdict) = match self.budget {
+            Some(budget) => {
+                let kept = self.value <= budget;
+                let ratio = format!("{:.2}", self.value / budget);
+                (number(budget), ratio, if kept { "ok" } else { "MISS" })
+            }
+            None => ("-".into(), "-".into(), "-"),
+        };
+        [self.name.clone(), number(self.value), self.unit.into(), budget, ratio, verdict.into()]
+    }
+}
+
+/// Four significant digits below 1000, whole numbers above.
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// The figures of a run, in the order in which they were measured.
+#[derive(Default)]
+pub(crate) struct Report {
+    figures: Vec<Figure>,
+    quiet: bool,
+}
+
+impl Report {
+    /// A report that prints each figure as it comes, or only at the end (`quiet`).
+    pub(crate) fn new(quiet: bool) -> Self {
+        Self { figures: Vec::new(), quiet }
+    }
+
+    /// Adds a figure that has no budget.
+    pub(crate) fn info(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {
+        self.push(Figure { name: name.into(), value, unit, budget: None });
+    }
+
+    /// Adds a figure that must be at most `budget`.
+    pub(crate) fn judge(&mut self, name: impl Into<String>, value: f64, unit: &'static str, budget: f64) {
+        self.push(Figure { name: name.into(), value, unit, budget: Some(budget) });
+    }
+
+    fn push(&mut self, figure: Figure) {
+        let [name, value, unit, budget, ratio, verdict] = figure.cells();
+        let line = format!("{name:<36} {value:>10} {unit:<11} {budget:>8} {ratio:>6} {verdict}");
+        if self.quiet {
+            note(&line);
+        } else {
+            out(&line);
+        }
+        self.figures.push(figure);
+    }
+
+    /// How many figures miss their budget.
+    pub(crate) fn misses(&self) -> usize {
+        self.figures.iter().filter(|f| f.budget.is_some_and(|budget| f.value > budget)).count()
+    }
+
+    /// The figures as a Markdown table.
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = String::from("| figure | value | unit | budget | ratio | |\n");
+        text.push_str("| --- | ---: | --- | ---: | ---: | --- |\n");
+        for figure in &self.figures {
+            let _ = writeln!(text, "| {} |", figure.cells().join(" | "));
+        }
+        text
+    }
+}
+
+/// Prints a line of the result.
+#[allow(clippy::print_stdout, reason = "the program's output; every bench prints through here")]
+pub(crate) fn out(line: &str) {
+    println!("{line}");
+}
+
+/// Prints a line about the progress, beside the result.
+#[allow(clippy::print_stderr, reason = "the program's progress; every bench prints through here")]
+pub(crate) fn note(line: &str) {
+    eprintln!("# {line}");
+}
+
+/// The middle value; the mean of the two middle ones for an even count; 0 for none.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Report, median};
+
+    #[test]
+    fn a_figure_above_its_budget_is_a_miss() {
+        let mut report = Report::new(true);
+        report.judge("a", 1.5, "x", 1.5);
+        report.judge("b", 1.6, "x", 1.5);
+        report.info("c", 9.0, "ms");
+        assert_eq!(report.misses(), 1);
+        let table = report.markdown();
+        assert!(table.contains("| a | 1.500 | x | 1.500 | 1.00 | ok |"), "{table}");
+        assert!(table.contains("| b | 1.600 | x | 1.500 | 1.07 | MISS |"), "{table}");
+        assert!(table.contains("| c | 9.000 | ms | - | - | - |"), "{table}");
+    }
+
+    #[test]
+    fn median_of_even_and_odd() {
+        assert!((median(vec![3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
+        assert!((median(vec![4.0, 1.0]) - 2.5).abs() < 1e-9);
+        assert!(median(Vec::new()).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,202 @@
+//! `bench route`: what a routed chat message costs the server, beside the relay in the same run.
+//!
+//! * 100 pairs with 1, 8 and 32 messages in flight each, closed loop: CPU a message, messages a second, one-way latency.
+//! * the same pairs at half of the server's best rate, open loop: one-way latency.
+//! * steady: 10 000 connections with a message each every 5 s (2 000 a second), open loop.
+//!
+//! Relay and server take turns; figures are medians over the rounds and ratios are medians of each round's ratio, because machines are noisy.
+//! The client takes one core. All of it is loopback without TLS, between sessions of one node, with the recipient's full address.
+//! Not measured: offline storage, archives, messages to bare addresses, several resources, TLS, other nodes.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::driver::Driver;
+use super::hist::Hist;
+use super::negotiate::Security;
+use super::process::Cpu;
+use super::report::{Report, median, note};
+use super::talk::{Chat, Pace, Sample};
+use super::target::{Need, Options, Target};
+
+/// The flags of `bench route`.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) options: Options,
+    /// Pairs of the dense part.
+    #[arg(long, default_value_t = 100)]
+    pairs: usize,
+    /// Connections of the steady part; 0 leaves it out.
+    #[arg(long, default_value_t = 10_000)]
+    connections: usize,
+    /// Leave the dense part out.
+    #[arg(long)]
+    steady_only: bool,
+}
+
+impl Args {
+    /// The usual sizes, for `bench all`.
+    pub(crate) fn usual(options: &Options) -> Self {
+        Self { options: options.clone(), pairs: 100, connections: 10_000, steady_only: false }
+    }
+}
+
+/// Seconds between two messages of one connection in the steady part.
+const PERIOD: f64 = 5.0;
+const FLYING: [usize; 3] = [1, 8, 32];
+
+/// One side of the comparison, connected.
+struct Side {
+    driver: Driver,
+    chat: Chat,
+    cpu: Cpu,
+}
+
+impl Side {
+    fn connect(target: &Target, connections: usize) -> Result<Self> {
+        let mut driver = target.driver()?;
+        driver.login(0, connections, 64)?;
+        driver.quiet(Duration::from_millis(500), Duration::from_secs(60))?;
+        let chat = Chat::new(&driver);
+        Ok(Self { driver, chat, cpu: target.cpu()? })
+    }
+}
+
+/// The figures of one workload over the rounds.
+struct Series {
+    cpu: Vec<f64>,
+    rate: Vec<f64>,
+    latency: Hist,
+    late: Hist,
+}
+
+impl Series {
+    fn new() -> Self {
+        Self { cpu: Vec::new(), rate: Vec::new(), latency: Hist::new(), late: Hist::new() }
+    }
+
+    fn add(&mut self, sample: &Sample) {
+        self.cpu.push(sample.cpu);
+        self.rate.push(sample.rate);
+        self.latency.merge(&sample.latency);
+        self.late.merge(&sample.late);
+    }
+}
+
+/// Relay and server over the rounds.
+struct Versus {
+    relay: Series,
+    server: Series,
+}
+
+impl Versus {
+    fn new() -> Self {
+        Self { relay: Series::new(), server: Series::new() }
+    }
+
+    fn report(&self, report: &mut Report, case: &str, budget: f64) {
+        let ratios = self.server.cpu.iter().zip(&self.relay.cpu).map(|(server, relay)| server / relay);
+        report.info(format!("route.{case}.relay.cpu"), median(self.relay.cpu.clone()), "us/message");
+        report.info(format!("route.{case}.server.cpu"), median(self.server.cpu.clone()), "us/message");
+        report.judge(format!("route.{case}.ratio"), median(ratios.collect()), "x", budget);
+        report.info(format!("route.{case}.relay.rate"), median(self.relay.rate.clone()), "message/s");
+        report.info(format!("route.{case}.server.rate"), median(self.server.rate.clone()), "message/s");
+    }
+}
+
+/// Reports percentiles; the 99th against `budget` in milliseconds when there is one.
+fn latency(report: &mut Report, name: &str, series: &Series, budget: Option<f64>) {
+    report.info(format!("{name}.p50"), series.latency.percentile_ms(0.5), "ms");
+    let p99 = series.latency.percentile_ms(0.99);
+    match budget {
+        Some(budget) => report.judge(format!("{name}.p99"), p99, "ms", budget),
+        None => report.info(format!("{name}.p99"), p99, "ms"),
+    }
+    report.info(format!("{name}.max"), series.latency.max_ms(), "ms");
+}
+
+/// Measures and reports.
+pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
+    ensure!(args.pairs > 0 && args.connections % 2 == 0, "pairs must be some, connections an even number");
+    let options = &args.options;
+    let accounts = args.connections.max(2 * args.pairs);
+    let server = Target::server(options, &Need { accounts, contacts: 3, security: Security::None })?;
+    let relay = Target::relay(options)?;
+    if !args.steady_only {
+        dense(args, &relay, &server, report)?;
+    }
+    if args.connections > 0 {
+        steady(args, &relay, &server, report)?;
+    }
+    Ok(())
+}
+
+fn dense(args: &Args, relay: &Target, server: &Target, report: &mut Report) -> Result<()> {
+    let options = &args.options;
+    let mut floor = Side::connect(relay, 2 * args.pairs)?;
+    let mut side = Side::connect(server, 2 * args.pairs)?;
+    let length = options.interval(3.0);
+    let mut cases = FLYING.map(|_| Versus::new());
+    for round in 0..options.rounds(5) {
+        for (case, flying) in cases.iter_mut().zip(FLYING) {
+            let under = floor.chat.closed(&mut floor.driver, &mut floor.cpu, flying, length)?;
+            let over = side.chat.closed(&mut side.driver, &mut side.cpu, flying, length)?;
+            note(&format!(
+                "round {round}, {flying} in flight: relay {:.2}, server {:.2} us/message",
+                under.cpu, over.cpu
+            ));
+            case.relay.add(&under);
+            case.server.add(&over);
+        }
+    }
+    for (case, flying) in cases.iter().zip(FLYING) {
+        let budget = if flying == 1 { 2.0 } else { 1.5 };
+        case.report(report, &format!("{flying}-in-flight"), budget);
+        latency(report, &format!("route.{flying}-in-flight.server"), &case.server, None);
+    }
+    let best = |pick: fn(&Versus) -> &Series| {
+        cases.iter().map(|case| median(pick(case).rate.clone())).fold(0.0, f64::max)
+    };
+    let halves = [best(|case| &case.relay) / 2.0, best(|case| &case.server) / 2.0];
+    let mut half = Versus::new();
+    for _ in 0..options.rounds(3) {
+        for ((side, rate), series) in
+            [&mut floor, &mut side].into_iter().zip(halves).zip([&mut half.relay, &mut half.server])
+        {
+            let pace = Pace { rate, both: false };
+            series.add(&side.chat.open(&mut side.driver, &mut side.cpu, pace, length / 4, length)?);
+        }
+    }
+    report.info("route.half-rate.relay.p99", half.relay.latency.percentile_ms(0.99), "ms");
+    report.info("route.half-rate.server.rate", median(half.server.rate.clone()), "message/s");
+    latency(report, "route.half-rate.server", &half.server, Some(2.0));
+    report.info("route.half-rate.client-late.p99", half.server.late.percentile_ms(0.99), "ms");
+    floor.driver.close_all()?;
+    side.driver.close_all()
+}
+
+fn steady(args: &Args, relay: &Target, server: &Target, report: &mut Report) -> Result<()> {
+    let options = &args.options;
+    let pace = Pace { rate: args.connections as f64 / PERIOD, both: true };
+    // One period of warming up: every connection has spoken once.
+    let (warm, length) =
+        (Duration::from_secs_f64(PERIOD), options.interval(20.0).max(Duration::from_secs_f64(PERIOD)));
+    let mut versus = Versus::new();
+    for round in 0..options.rounds(3) {
+        // One after the other: both together would need more files than a process may open.
+        for (target, series) in [(relay, &mut versus.relay), (server, &mut versus.server)] {
+            let mut side = Side::connect(target, args.connections)?;
+            let sample = side.chat.open(&mut side.driver, &mut side.cpu, pace, warm, length)?;
+            note(&format!("round {round}, steady: {:.2} us/message", sample.cpu));
+            series.add(&sample);
+            side.driver.close_all()?;
+        }
+    }
+    versus.report(report, "steady", 2.0);
+    report.info("route.steady.relay.p99", versus.relay.latency.percentile_ms(0.99), "ms");
+    latency(report, "route.steady.server", &versus.server, Some(0.43));
+    report.info("route.steady.client-late.p99", versus.server.late.percentile_ms(0.99), "ms");
+    Ok(())
+}
