@@ -1,1 +1,3 @@
+//! Nanoseconds a parse.
+
 fn main() {}

@@ -1,0 +1,525 @@
+//! A cluster inside one process, for tests: seeded delay, loss, duplication, cuts and crashes, no real time.
+//!
+//! [`Bus::step`] is one tick of the only clock; the same seed and the same calls give the same run. Frames between
+//! two nodes suffer the faults; membership does not, but for cuts: a pair that is cut for [`GONE`] ticks takes one
+//! another for dead. Above the faulty frames each pair has what invariants 3 and 4 of the crate need: numbers,
+//! cumulative acknowledgements, sending again from the oldest unacknowledged one (go-back-n). Claims travel the same
+//! road, with a snapshot first, so they cannot be lost either.
+//!
+//! Trap: inboxes are called at the end of a step, after the lock is released; a call made by `leave` or `join` is
+//! heard at the next step.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use base::spawn::BoxFuture;
+use parking_lot::Mutex;
+
+use crate::{Change, Cluster, Inbox, Member, NodeId, Parcel, Place, Refused, Why};
+
+/// Ticks after which nodes that cannot hear one another take one another for dead.
+pub const GONE: u64 = 40;
+/// Ticks after which what was not acknowledged is sent again.
+const RESEND: u64 = 8;
+/// Octets of unacknowledged parcels per pair and direction.
+const QUEUE_BYTES: usize = 4 << 20;
+
+/// What happens to frames on their way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// How many of a thousand are lost; below 1000.
+    pub drop: u16,
+    /// How many of a thousand arrive twice.
+    pub duplicate: u16,
+    /// The longest extra delay in ticks; frames overtake one another by it.
+    pub delay: u16,
+}
+
+/// The network. Clones are the same network.
+#[derive(Clone)]
+pub struct Bus(Arc<Mutex<Net>>);
+
+impl Bus {
+    /// A network without nodes.
+    pub fn new(seed: u64, faults: Faults) -> Bus {
+        Bus(Arc::new(Mutex::new(Net { random: seed, faults, ..Net::default() })))
+    }
+
+    /// A node joins, or comes back with a new epoch (then its former life is dead at once).
+    pub fn join(&self, node: NodeId) -> Arc<MemoryNode> {
+        let mut net = self.0.lock();
+        net.forget(node, false);
+        net.epoch += 1;
+        let member = Member { node, epoch: net.epoch, version: Parcel::VERSION };
+        let others: Vec<NodeId> = net.nodes.keys().copied().collect();
+        net.nodes.insert(node, Node { member, inbox: None, claims: BTreeMap::new() });
+        net.cuts.retain(|pair, cut| !(cut.crash && (pair.0 == node || pair.1 == node)));
+        others.into_iter().for_each(|other| net.connect(node, other));
+        Arc::new(MemoryNode { net: Arc::clone(&self.0), member })
+    }
+
+    /// A node dies without a word. The others find out after [`GONE`] ticks.
+    pub fn crash(&self, node: NodeId) {
+        let mut net = self.0.lock();
+        net.nodes.remove(&node);
+        let since = net.tick;
+        let peers: Vec<NodeId> = net.nodes.keys().copied().collect();
+        for peer in peers {
+            net.cuts.entry(pair(node, peer)).or_insert(Cut { since, crash: true });
+        }
+    }
+
+    /// Nothing passes between two nodes any more.
+    pub fn cut(&self, one: NodeId, other: NodeId) {
+        let mut net = self.0.lock();
+        let since = net.tick;
+        net.cuts.entry(pair(one, other)).or_insert(Cut { since, crash: false });
+    }
+
+    /// Ends a cut.
+    pub fn heal(&self, one: NodeId, other: NodeId) {
+        let mut net = self.0.lock();
+        net.cuts.remove(&pair(one, other));
+        net.connect(one, other);
+    }
+
+    /// One tick. Returns whether anything is still under way.
+    pub fn step(&self) -> bool {
+        let (calls, busy) = {
+            let mut net = self.0.lock();
+            net.tick();
+            (std::mem::take(&mut net.calls), net.is_busy())
+        };
+        let called = !calls.is_empty();
+        for (inbox, call) in calls {
+            match call {
+                Call::Parcel(from, parcel) => inbox.parcel(from, parcel),
+                Call::Undelivered(to, parcel) => inbox.undelivered(to, parcel),
+                Call::Changed(change) => inbox.changed(change),
+            }
+        }
+        called || busy
+    }
+
+    /// Steps until nothing is under way; `false` if that takes more than 100 000 ticks (inboxes that answer for ever).
+    pub fn settle(&self) -> bool {
+        (0..100_000).any(|_| !self.step())
+    }
+}
+
+/// One node of a [`Bus`].
+pub struct MemoryNode {
+    net: Arc<Mutex<Net>>,
+    member: Member,
+}
+
+impl MemoryNode {
+    /// Whether this life of the node is over: it left, crashed, or joined anew.
+    fn is_over(&self, net: &Net) -> bool {
+        net.nodes.get(&self.member.node).is_none_or(|node| node.member != self.member)
+    }
+
+    /// Runs `change` on the claims; it returns what the others must hear.
+    fn on_claims(&self, change: impl FnOnce(&mut BTreeMap<u64, u32>) -> Option<Body>) {
+        let mut net = self.net.lock();
+        if self.is_over(&net) {
+            return;
+        }
+        let Some(body) = net.nodes.get_mut(&self.member.node).and_then(|node| change(&mut node.claims))
+        else {
+            return;
+        };
+        for peer in net.peers(self.member.node) {
+            net.send_kept(self.member.node, peer, body.clone());
+        }
+    }
+}
+
+impl Cluster for MemoryNode {
+    fn node(&self) -> NodeId {
+        self.member.node
+    }
+
+    fn attach(&self, inbox: Arc<dyn Inbox>) {
+        let mut net = self.net.lock();
+        if self.is_over(&net) {
+            return;
+        }
+        let own = self.member.node;
+        let Some(node) = net.nodes.get_mut(&own).filter(|node| node.inbox.is_none()) else { return };
+        node.inbox = Some(inbox);
+        let joined = net.links.iter().filter(|((from, _), _)| *from == own).map(|(_, link)| link.receiver);
+        for member in joined.collect::<Vec<_>>() {
+            net.call(own, Call::Changed(Change::Joined(member)));
+        }
+    }
+
+    fn members(&self) -> Vec<Member> {
+        let net = self.net.lock();
+        if self.is_over(&net) {
+            return Vec::new();
+        }
+        // A crashed node stays a member until its peers find out; the link remembers who it was.
+        let of_links = net.links.iter().filter(|((from, _), _)| *from == self.member.node);
+        let mut members: Vec<Member> = of_links.map(|(_, link)| link.receiver).chain([self.member]).collect();
+        members.sort_by_key(|member| member.node);
+        members
+    }
+
+    fn locate(&self, address: u64) -> Place {
+        let net = self.net.lock();
+        let own = self.member.node;
+        if self.is_over(&net) {
+            return Place::Nowhere;
+        }
+        let here = net.nodes.get(&own).is_some_and(|node| node.claims.contains_key(&address));
+        let seen = net.links.iter().filter(|((_, to), link)| *to == own && link.view.contains(&address));
+        let mut nodes: Vec<NodeId> =
+            here.then_some(own).into_iter().chain(seen.map(|((from, _), _)| *from)).collect();
+        nodes.sort();
+        Place::of(own, &nodes)
+    }
+
+    fn claim(&self, address: u64) {
+        self.on_claims(|claims| {
+            let count = claims.entry(address).or_insert(0);
+            *count += 1;
+            (*count == 1).then_some(Body::Claim(address))
+        });
+    }
+
+    fn release(&self, address: u64) {
+        self.on_claims(|claims| {
+            let count = claims.get_mut(&address)?;
+            *count -= 1;
+            (*count == 0).then(|| claims.remove(&address)).map(|_| Body::Release(address))
+        });
+    }
+
+    fn deliver(&self, node: NodeId, mut parcel: Parcel) -> Result<(), Box<Refused>> {
+        let mut net = self.net.lock();
+        let own = self.member;
+        let refuse = |why, parcel| Err(Box::new(Refused { node, why, parcel }));
+        if node == own.node {
+            return refuse(Why::Itself, parcel);
+        }
+        let alive = !self.is_over(&net);
+        let Some(link) = net.links.get_mut(&(own.node, node)).filter(|_| alive) else {
+            return refuse(Why::Unknown, parcel);
+        };
+        let kept = parcel.facts.class.is_kept();
+        parcel.facts.origin = own.node;
+        parcel.facts.epoch = own.epoch;
+        parcel.facts.sequence = if kept { link.next } else { link.next_loose };
+        let mut bytes = Vec::new();
+        if parcel.encode(&mut bytes).is_err() {
+            return refuse(Why::TooLarge, parcel);
+        }
+        if kept && link.queued + bytes.len() > QUEUE_BYTES {
+            return refuse(Why::Full, parcel);
+        }
+        let body = Body::Parcel(bytes.into());
+        if kept {
+            net.send_kept(own.node, node, body);
+        } else {
+            link.next_loose += 1;
+            let (life, number) = (link.life, parcel.facts.sequence);
+            net.transmit(own.node, node, life, Frame::Loose(number, body));
+        }
+        Ok(())
+    }
+
+    fn broadcast(&self, parcel: Parcel) -> Vec<Refused> {
+        let peers = self.net.lock().peers(self.member.node);
+        peers
+            .into_iter()
+            .filter_map(|peer| self.deliver(peer, parcel.clone()).err().map(|refused| *refused))
+            .collect()
+    }
+
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let mut net = self.net.lock();
+            if !self.is_over(&net) {
+                net.forget(self.member.node, true);
+            }
+        })
+    }
+}
+
+/// What one node tells another.
+#[derive(Clone)]
+enum Body {
+    Snapshot(Vec<u64>),
+    Claim(u64),
+    Release(u64),
+    Parcel(Arc<[u8]>),
+}
+
+impl Body {
+    fn len(&self) -> usize {
+        if let Body::Parcel(bytes) = self { bytes.len() } else { 0 }
+    }
+}
+
+#[derive(Clone)]
+enum Frame {
+    Kept(u64, Body),
+    Loose(u64, Body),
+    /// Everything below this number has arrived.
+    Ack(u64),
+}
+
+enum Call {
+    Parcel(NodeId, Parcel),
+    Undelivered(NodeId, Parcel),
+    Changed(Change),
+}
+
+struct Node {
+    member: Member,
+    inbox: Option<Arc<dyn Inbox>>,
+    claims: BTreeMap<u64, u32>,
+}
+
+/// One direction between two members: what the sender keeps and what the receiver knows.
+struct Link {
+    /// Frames of a former link between the same nodes are strangers.
+    life: u64,
+    receiver: Member,
+    next: u64,
+    next_loose: u64,
+    unacked: VecDeque<(u64, Body)>,
+    queued: usize,
+    sent_at: u64,
+    expected: u64,
+    expected_loose: u64,
+    view: BTreeSet<u64>,
+}
+
+struct Cut {
+    since: u64,
+    crash: bool,
+}
+
+struct Flight {
+    from: NodeId,
+    to: NodeId,
+    life: u64,
+    frame: Frame,
+}
+
+#[derive(Default)]
+struct Net {
+    random: u64,
+    faults: Faults,
+    tick: u64,
+    epoch: u64,
+    /// Makes numbers for lives of links and for frames that are due in the same tick.
+    serial: u64,
+    nodes: BTreeMap<NodeId, Node>,
+    links: BTreeMap<(NodeId, NodeId), Link>,
+    cuts: BTreeMap<(NodeId, NodeId), Cut>,
+    flights: BTreeMap<(u64, u64), Flight>,
+    calls: Vec<(Arc<dyn Inbox>, Call)>,
+}
+
+fn pair(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
+    (one.min(other), one.max(other))
+}
+
+impl Net {
+    fn peers(&self, node: NodeId) -> Vec<NodeId> {
+        self.links.keys().filter(|(from, _)| *from == node).map(|(_, to)| *to).collect()
+    }
+
+    fn connect(&mut self, one: NodeId, other: NodeId) {
+        if one == other || self.cuts.contains_key(&pair(one, other)) || self.links.contains_key(&(one, other))
+        {
+            return;
+        }
+        for (from, to) in [(one, other), (other, one)] {
+            let (Some(sender), Some(receiver)) = (self.nodes.get(&from), self.nodes.get(&to)) else { return };
+            let (claims, joined, receiver) =
+                (sender.claims.keys().copied().collect(), sender.member, receiver.member);
+            self.serial += 1;
+            let link = Link {
+                life: self.serial,
+                receiver,
+                next: 1,
+                next_loose: 1,
+                unacked: VecDeque::new(),
+                queued: 0,
+                sent_at: 0,
+                expected: 1,
+                expected_loose: 1,
+                view: BTreeSet::new(),
+            };
+            self.links.insert((from, to), link);
+            self.call(to, Call::Changed(Change::Joined(joined)));
+            self.send_kept(from, to, Body::Snapshot(claims));
+        }
+    }
+
+    /// Ends both directions. What is unacknowledged goes back to its sender; with `hand_over`, what the receiver has
+    /// not got yet goes to it instead, and nothing that it has got goes back.
+    fn disconnect(&mut self, one: NodeId, other: NodeId, hand_over: bool) {
+        for (from, to) in [(one, other), (other, one)] {
+            let Some(link) = self.links.remove(&(from, to)) else { continue };
+            for (number, body) in link.unacked {
+                let Body::Parcel(bytes) = body else { continue };
+                let Ok((parcel, _)) = Parcel::decode(&bytes) else { continue };
+                if !hand_over {
+                    self.call(from, Call::Undelivered(to, parcel));
+                } else if number >= link.expected {
+                    self.call(to, Call::Parcel(from, parcel));
+                }
+            }
+            self.call(to, Call::Changed(Change::Left(from)));
+        }
+    }
+
+    fn forget(&mut self, node: NodeId, politely: bool) {
+        // A life that ended without a word hears nothing more.
+        let former = if politely { None } else { self.nodes.remove(&node) };
+        for peer in self.peers(node) {
+            let hand_over = politely && !self.cuts.contains_key(&pair(node, peer));
+            self.disconnect(node, peer, hand_over);
+        }
+        drop(former.or_else(|| self.nodes.remove(&node)));
+    }
+
+    fn call(&mut self, to: NodeId, call: Call) {
+        if let Some(inbox) = self.nodes.get(&to).and_then(|node| node.inbox.clone()) {
+            self.calls.push((inbox, call));
+        }
+    }
+
+    fn send_kept(&mut self, from: NodeId, to: NodeId, body: Body) {
+        let tick = self.tick;
+        let Some(link) = self.links.get_mut(&(from, to)) else { return };
+        let (life, number) = (link.life, link.next);
+        link.next += 1;
+        link.queued += body.len();
+        if link.unacked.is_empty() {
+            link.sent_at = tick;
+        }
+        link.unacked.push_back((number, body.clone()));
+        self.transmit(from, to, life, Frame::Kept(number, body));
+    }
+
+    /// Puts a frame on the wire, where the faults are.
+    fn transmit(&mut self, from: NodeId, to: NodeId, life: u64, frame: Frame) {
+        if self.chance(self.faults.drop) {
+            return;
+        }
+        let copies = if self.chance(self.faults.duplicate) { 2 } else { 1 };
+        for _ in 0..copies {
+            let due = self.tick + 1 + self.roll() % (u64::from(self.faults.delay) + 1);
+            self.serial += 1;
+            self.flights.insert((due, self.serial), Flight { from, to, life, frame: frame.clone() });
+        }
+    }
+
+    fn tick(&mut self) {
+        self.tick += 1;
+        let over: Vec<_> =
+            self.cuts.iter().filter(|(_, cut)| self.tick == cut.since + GONE).map(|(key, _)| *key).collect();
+        for (one, other) in over {
+            self.disconnect(one, other, false);
+        }
+        while let Some(first) = self.flights.first_entry().filter(|first| first.key().0 <= self.tick) {
+            let flight = first.remove();
+            self.arrive(flight);
+        }
+        let late: Vec<_> = self
+            .links
+            .iter()
+            .filter(|(_, link)| !link.unacked.is_empty() && self.tick >= link.sent_at + RESEND)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in late {
+            let tick = self.tick;
+            let Some(link) = self.links.get_mut(&key) else { continue };
+            link.sent_at = tick;
+            let (life, again): (u64, Vec<_>) = (link.life, link.unacked.iter().cloned().collect());
+            for (number, body) in again {
+                self.transmit(key.0, key.1, life, Frame::Kept(number, body));
+            }
+        }
+    }
+
+    fn arrive(&mut self, Flight { from, to, life, frame }: Flight) {
+        if self.cuts.contains_key(&pair(from, to)) {
+            return;
+        }
+        // An acknowledgement is about the link in the other direction.
+        let key = if matches!(frame, Frame::Ack(_)) { (to, from) } else { (from, to) };
+        let tick = self.tick;
+        let Some(link) = self.links.get_mut(&key).filter(|link| link.life == life) else { return };
+        match frame {
+            Frame::Kept(number, body) => {
+                let news = number == link.expected;
+                if news {
+                    link.expected += 1;
+                }
+                let ack = Frame::Ack(link.expected);
+                if news {
+                    self.apply(key, body);
+                }
+                self.transmit(to, from, life, ack);
+            }
+            Frame::Loose(number, body) => {
+                if number >= link.expected_loose {
+                    link.expected_loose = number + 1;
+                    self.apply(key, body);
+                }
+            }
+            Frame::Ack(below) => {
+                while let Some((_, body)) = link.unacked.pop_front_if(|(number, _)| *number < below) {
+                    link.queued -= body.len();
+                    link.sent_at = tick;
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, (from, to): (NodeId, NodeId), body: Body) {
+        let Some(link) = self.links.get_mut(&(from, to)) else { return };
+        match body {
+            Body::Snapshot(claims) => link.view = claims.into_iter().collect(),
+            Body::Claim(address) => {
+                link.view.insert(address);
+            }
+            Body::Release(address) => {
+                link.view.remove(&address);
+            }
+            Body::Parcel(bytes) => {
+                if let Ok((parcel, _)) = Parcel::decode(&bytes) {
+                    self.call(to, Call::Parcel(from, parcel));
+                }
+            }
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        let unfinished = |link: &Link| !link.unacked.is_empty();
+        let pending = |(key, cut): (&(NodeId, NodeId), &Cut)| {
+            self.tick < cut.since + GONE && self.links.contains_key(key)
+        };
+        !self.flights.is_empty() || self.links.values().any(unfinished) || self.cuts.iter().any(pending)
+    }
+
+    fn chance(&mut self, per_mille: u16) -> bool {
+        self.roll() % 1000 < u64::from(per_mille)
+    }
+
+    /// SplitMix64.
+    fn roll(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}

@@ -1,0 +1,115 @@
+//! Names of nodes, members, and where an address is (the invariants stand at the top of the crate).
+//!
+//! Trap: [`NodeId`] is the configured name and means the same on every node; it is not an index. Its order decides
+//! which of two equal claims wins (the same full address bound on two nodes in the same millisecond).
+
+use std::fmt;
+
+use jid::JidRef;
+
+/// The name of a node, as configured (`[cluster] node`): 1 to 24 characters out of `a-z`, `0-9`, `-` and `_`, so that
+/// it can be a NATS subject token. Plain data, compared and ordered by its text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId([u8; NodeId::MAX]);
+
+impl NodeId {
+    /// Characters that a name may have.
+    pub const MAX: usize = 24;
+
+    /// `None` if the text is not such a name.
+    pub fn new(name: &str) -> Option<NodeId> {
+        let good = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+        if name.is_empty() || name.len() > Self::MAX || !name.bytes().all(good) {
+            return None;
+        }
+        let mut padded = [0; Self::MAX];
+        padded[..name.len()].copy_from_slice(name.as_bytes());
+        Some(NodeId(padded))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        let end = self.0.iter().position(|&b| b == 0).unwrap_or(Self::MAX);
+        std::str::from_utf8(&self.0[..end]).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A node that is alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name.
+    pub node: NodeId,
+    /// Which life of the node this is: greater after every start, so that numbering can begin anew.
+    pub epoch: u64,
+    /// The highest parcel version that it reads; nobody sends it a higher one (rolling upgrades).
+    pub version: u8,
+}
+
+/// Where the sessions of an address are, as far as this node knows. A hint: it may be late, or a collision of hashes,
+/// and costs at most a hop (the node that is asked in vain treats the stanza as undelivered, or stores it).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On no node.
+    Nowhere,
+    /// On this node only.
+    Here,
+    /// On one other node only.
+    Node(NodeId),
+    /// On several, in order of their names; this node may be one of them.
+    Many(Box<[NodeId]>),
+}
+
+impl Place {
+    /// The place made of these nodes, which must be in order and different.
+    pub fn of(own: NodeId, nodes: &[NodeId]) -> Place {
+        match nodes {
+            [] => Place::Nowhere,
+            [one] if *one == own => Place::Here,
+            [one] => Place::Node(*one),
+            many => Place::Many(many.into()),
+        }
+    }
+
+    /// Whether `node` is part of it, seen from `own`.
+    pub fn contains(&self, own: NodeId, node: NodeId) -> bool {
+        match self {
+            Place::Nowhere => false,
+            Place::Here => node == own,
+            Place::Node(one) => *one == node,
+            Place::Many(nodes) => nodes.contains(&node),
+        }
+    }
+
+    /// The nodes of it that are not `own`.
+    pub fn elsewhere(&self, own: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let nodes = match self {
+            Place::Nowhere | Place::Here => &[][..],
+            Place::Node(one) => std::slice::from_ref(one),
+            Place::Many(nodes) => nodes,
+        };
+        nodes.iter().copied().filter(move |node| *node != own)
+    }
+}
+
+/// The number under which a bare address is claimed and located: FNV-1a over the text of the bare address, then the
+/// 64-bit finaliser of MurmurHash3. All nodes of all versions must agree on it, hence neither `std`'s hash nor a key;
+/// whoever searches for collisions gains hops, not stanzas.
+pub fn address_hash(jid: JidRef<'_>) -> u64 {
+    let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let mut hash = jid.bare().as_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, fold);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}

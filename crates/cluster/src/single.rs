@@ -1,0 +1,66 @@
+//! [`SingleNode`]: a cluster of one. Everything is here, nothing travels.
+//!
+//! Trap: `locate` says *here* for every address, claimed or not, because the session table answers that question
+//! anyway. Callers that want to spare even this ask [`Cluster::is_single`] once.
+
+use std::sync::{Arc, OnceLock};
+
+use base::spawn::BoxFuture;
+
+use crate::{Cluster, Inbox, Member, NodeId, Parcel, Place, Refused, Why};
+
+/// The cluster of a server that runs alone.
+pub struct SingleNode {
+    member: Member,
+    inbox: OnceLock<Arc<dyn Inbox>>,
+}
+
+impl SingleNode {
+    /// A cluster of this node only.
+    pub fn new(node: NodeId) -> SingleNode {
+        SingleNode { member: Member { node, epoch: 0, version: Parcel::VERSION }, inbox: OnceLock::new() }
+    }
+}
+
+impl Cluster for SingleNode {
+    fn node(&self) -> NodeId {
+        self.member.node
+    }
+
+    #[inline]
+    fn is_single(&self) -> bool {
+        true
+    }
+
+    fn attach(&self, inbox: Arc<dyn Inbox>) {
+        // A second inbox is a mistake of the wiring; the first one stays.
+        let _ = self.inbox.set(inbox);
+    }
+
+    fn members(&self) -> Vec<Member> {
+        vec![self.member]
+    }
+
+    #[inline]
+    fn locate(&self, _address: u64) -> Place {
+        Place::Here
+    }
+
+    fn claim(&self, _address: u64) {}
+
+    fn release(&self, _address: u64) {}
+
+    fn deliver(&self, node: NodeId, parcel: Parcel) -> Result<(), Box<Refused>> {
+        let why = if node == self.member.node { Why::Itself } else { Why::Unknown };
+        Err(Box::new(Refused { node, why, parcel }))
+    }
+
+    fn broadcast(&self, parcel: Parcel) -> Vec<Refused> {
+        drop(parcel);
+        Vec::new()
+    }
+
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,175 @@
+//! What the bus does when nodes are cut off, crash and come back; and that a seed is a run.
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
+
+use std::sync::Arc;
+
+use throng_cluster::conformance::{Heard, Recorder, parcel};
+use throng_cluster::memory::{Bus, Faults, GONE, MemoryNode};
+use throng_cluster::{Change, Class, Cluster, NodeId, Place, Why};
+
+const STORM: Faults = Faults { drop: 200, duplicate: 200, delay: 9 };
+
+fn id(name: &str) -> NodeId {
+    NodeId::new(name).unwrap()
+}
+
+fn join(bus: &Bus, name: &str) -> (Arc<MemoryNode>, Arc<Recorder>) {
+    let node = bus.join(id(name));
+    let recorder = Recorder::on(&*node);
+    (node, recorder)
+}
+
+fn undelivered(recorder: &Recorder) -> Vec<String> {
+    let text = |heard| match heard {
+        Heard::Undelivered(_, parcel) => Some(String::from_utf8_lossy(&parcel.bytes).into_owned()),
+        _ => None,
+    };
+    recorder.heard().into_iter().filter_map(text).collect()
+}
+
+#[test]
+fn a_short_cut_loses_nothing_that_is_kept() {
+    for seed in 0..20 {
+        let bus = Bus::new(seed, STORM);
+        let (a, heard_a) = join(&bus, "a");
+        let (b, heard_b) = join(&bus, "b");
+        bus.settle();
+        bus.cut(id("a"), id("b"));
+        for number in 0..10 {
+            assert!(a.deliver(id("b"), parcel(id("a"), Class::Message, &number.to_string())).is_ok());
+            assert!(a.deliver(id("b"), parcel(id("a"), Class::Presence, "lost")).is_ok());
+        }
+        b.claim(1);
+        (1..GONE).for_each(|_| {
+            bus.step();
+        });
+        assert_eq!(a.locate(1), Place::Nowhere, "seed {seed}");
+        assert!(heard_b.texts(id("a")).is_empty(), "seed {seed}");
+        bus.heal(id("a"), id("b"));
+        assert!(bus.settle(), "seed {seed}");
+        assert_eq!(heard_b.texts(id("a")).join(""), "0123456789", "seed {seed}");
+        assert_eq!(a.locate(1), Place::Node(id("b")), "seed {seed}");
+        assert!(undelivered(&heard_a).is_empty(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_long_cut_gives_back_what_is_kept_and_forgets_the_other() {
+    for seed in 0..20 {
+        let bus = Bus::new(seed, STORM);
+        let (a, heard_a) = join(&bus, "a");
+        let (b, heard_b) = join(&bus, "b");
+        let (c, _) = join(&bus, "c");
+        b.claim(1);
+        bus.settle();
+        bus.cut(id("b"), id("a"));
+        for text in ["one", "two"] {
+            assert!(a.deliver(id("b"), parcel(id("a"), Class::Message, text)).is_ok());
+        }
+        assert!(a.deliver(id("b"), parcel(id("a"), Class::Presence, "presence")).is_ok());
+        assert!(bus.settle());
+        assert_eq!(undelivered(&heard_a), ["one", "two"], "seed {seed}");
+        assert!(heard_b.texts(id("a")).is_empty());
+        assert!(heard_a.heard().contains(&Heard::Changed(Change::Left(id("b")))));
+        assert!(heard_b.heard().contains(&Heard::Changed(Change::Left(id("a")))));
+        assert_eq!(
+            (a.locate(1), c.locate(1)),
+            (Place::Nowhere, Place::Node(id("b"))),
+            "only this pair is cut"
+        );
+        let refused = a.deliver(id("b"), parcel(id("a"), Class::Message, "three")).unwrap_err();
+        assert_eq!(refused.why, Why::Unknown);
+        // Claims that changed meanwhile are right after the cut.
+        b.release(1);
+        b.claim(2);
+        bus.heal(id("a"), id("b"));
+        assert!(bus.settle());
+        assert_eq!((a.locate(1), a.locate(2)), (Place::Nowhere, Place::Node(id("b"))), "seed {seed}");
+        assert!(a.deliver(id("b"), parcel(id("a"), Class::Message, "four")).is_ok());
+        assert!(bus.settle());
+        assert_eq!(heard_b.texts(id("a")), ["four"], "seed {seed}");
+        assert_eq!(a.members().len(), 3);
+    }
+}
+
+#[test]
+fn a_crash_is_found_out_and_a_new_life_starts_from_nothing() {
+    let bus = Bus::new(1, STORM);
+    let (a, heard_a) = join(&bus, "a");
+    let (b, _) = join(&bus, "b");
+    b.claim(1);
+    bus.settle();
+    bus.crash(id("b"));
+    assert!(a.deliver(id("b"), parcel(id("a"), Class::Message, "to a dead node")).is_ok());
+    assert_eq!(a.members().len(), 2, "nobody knows yet");
+    assert!(b.members().is_empty());
+    assert!(bus.settle());
+    assert_eq!(undelivered(&heard_a), ["to a dead node"]);
+    assert_eq!((a.locate(1), a.members().len()), (Place::Nowhere, 1));
+    let (again, heard_again) = join(&bus, "b");
+    assert!(bus.settle());
+    let (first, second) = (b.deliver(id("a"), parcel(id("b"), Class::Message, "ghost")), a.members()[1]);
+    assert_eq!(first.unwrap_err().why, Why::Unknown, "the former life stays dead");
+    assert!(second.epoch > 2 && second.node == again.node());
+    assert!(a.deliver(id("b"), parcel(id("a"), Class::Message, "welcome")).is_ok());
+    assert!(bus.settle());
+    assert_eq!(heard_again.texts(id("a")), ["welcome"]);
+}
+
+#[test]
+fn a_node_that_is_back_before_anyone_noticed_is_a_new_life() {
+    let bus = Bus::new(1, Faults::default());
+    let (a, heard_a) = join(&bus, "a");
+    let (b, heard_b) = join(&bus, "b");
+    b.claim(1);
+    bus.settle();
+    assert!(a.deliver(id("b"), parcel(id("a"), Class::Message, "old")).is_ok());
+    bus.crash(id("b"));
+    let (_again, heard_again) = join(&bus, "b");
+    assert!(bus.settle());
+    assert_eq!(undelivered(&heard_a), ["old"]);
+    assert_eq!(a.locate(1), Place::Nowhere);
+    assert!(heard_b.texts(id("a")).is_empty() && heard_again.texts(id("a")).is_empty());
+    let changes: Vec<_> =
+        heard_a.heard().into_iter().filter(|heard| matches!(heard, Heard::Changed(_))).collect();
+    assert!(matches!(changes[..], [
+        Heard::Changed(Change::Joined(first)),
+        Heard::Changed(Change::Left(_)),
+        Heard::Changed(Change::Joined(second)),
+    ] if first.epoch < second.epoch));
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let bus = Bus::new(1, Faults::default());
+    let (a, _) = join(&bus, "a");
+    let (_b, heard) = join(&bus, "b");
+    let large = "x".repeat(400 << 10);
+    let accepted =
+        (0..100).take_while(|_| a.deliver(id("b"), parcel(id("a"), Class::Message, &large)).is_ok()).count();
+    assert!((5..20).contains(&accepted), "{accepted}");
+    assert_eq!(a.deliver(id("b"), parcel(id("a"), Class::Message, &large)).unwrap_err().why, Why::Full);
+    assert!(bus.settle());
+    assert!(a.deliver(id("b"), parcel(id("a"), Class::Message, &large)).is_ok());
+    assert!(bus.settle());
+    assert_eq!(heard.texts(id("a")).len(), accepted + 1);
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let run = |seed| {
+        let bus = Bus::new(seed, STORM);
+        let nodes = ["a", "b", "c"].map(|name| join(&bus, name));
+        for number in 0..30 {
+            for (node, _) in &nodes {
+                let refused = node.broadcast(parcel(node.node(), Class::Presence, &number.to_string()));
+                assert!(refused.is_empty());
+            }
+            bus.step();
+        }
+        bus.settle();
+        nodes.map(|(_, recorder)| recorder.heard())
+    };
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7), run(8), "the faults do something");
+}
