@@ -10,7 +10,8 @@ use std::ops::Range;
 use memchr::memchr;
 
 use crate::escape::{self, Chars};
-use crate::{MAX_ATTRIBUTE_PREFIXES, Ns, Scope, name};
+use crate::name::{self, QName};
+use crate::{MAX_ATTRIBUTE_PREFIXES, Ns, Scope};
 
 /// A namespace: its number, when it has one, and its name.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,15 +100,19 @@ pub enum Event<'a> {
     End,
 }
 
-/// A prefix of attributes that is not declared in their own words: where its namespace name is written.
+/// A prefix on attributes, other than `xml` and `xmlns`, and where its namespace name is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bound {
     pub(crate) prefix_at: u32,
+    /// Offset behind the opening quote of the declaration's value; 0 when the stream header declares the prefix.
     pub(crate) value_at: u32,
-    pub(crate) prefix_len: u16,
-    pub(crate) value_len: u16,
-    /// Declared by the stream header?
-    pub(crate) header: bool,
+}
+
+/// The value whose opening quote is just before `at`.
+pub(crate) fn quoted(text: &str, at: usize) -> &str {
+    let rest = text.get(at..).unwrap_or_default();
+    let quote = text.as_bytes().get(at.wrapping_sub(1)).copied().unwrap_or_default();
+    memchr(quote, rest.as_bytes()).and_then(|end| rest.get(..end)).unwrap_or_default()
 }
 
 /// A start tag that passed every check.
@@ -147,8 +152,12 @@ impl<'a> Start<'a> {
     }
 
     fn iter(&self, declarations: bool) -> Attrs<'_, 'a> {
-        let colon = self.prefix.map_or(0, |p| p.len() + 1);
-        Attrs { start: self, at: self.tag.start + 1 + colon + self.name.len(), declarations }
+        Attrs { start: self, at: self.name_end(), declarations }
+    }
+
+    /// Offset behind the name.
+    pub(crate) fn name_end(&self) -> usize {
+        self.tag.start + 1 + self.prefix.map_or(0, |p| p.len() + 1) + self.name.len()
     }
 
     /// The attribute of this name in no namespace.
@@ -164,15 +173,14 @@ impl<'a> Start<'a> {
     fn resolve(&self, prefix: &str) -> Namespace<'a> {
         let bound = self.bound.get(..usize::from(self.bounds)).unwrap_or_default();
         for b in bound {
-            let at = b.prefix_at as usize;
-            if self.text.get(at..at + usize::from(b.prefix_len)) != Some(prefix) {
+            let written = self.text.get(b.prefix_at as usize..).unwrap_or_default();
+            if !written.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':')) {
                 continue;
             }
-            if b.header {
-                return self.scope.namespace(prefix).unwrap_or(Namespace::NONE);
-            }
-            let at = b.value_at as usize;
-            return Namespace::written(self.text.get(at..at + usize::from(b.value_len)).unwrap_or_default());
+            return match b.value_at {
+                0 => self.scope.namespace(prefix).unwrap_or(Namespace::NONE),
+                at => Namespace::written(quoted(self.text, at as usize)),
+            };
         }
         Namespace::NONE
     }
@@ -223,20 +231,8 @@ impl<'a> Iterator for Attrs<'_, 'a> {
 
     fn next(&mut self) -> Option<Attr<'a>> {
         let text = self.start.text;
-        let bytes = text.as_bytes();
         loop {
-            while name::is_space(*bytes.get(self.at)?) {
-                self.at += 1;
-            }
-            let name_start = self.at;
-            if matches!(bytes.get(name_start), Some(b'>' | b'/')) {
-                return None;
-            }
-            let q = name::qname(text, name_start, usize::MAX).ok()?;
-            let quote_at = q.end + memchr(b'=', bytes.get(q.end..)?)? + 1;
-            let quote_at = quote_at + bytes.get(quote_at..)?.iter().position(|&b| !name::is_space(b))?;
-            let value_at = quote_at + 1;
-            let value_end = value_at + memchr(*bytes.get(quote_at)?, bytes.get(value_at..)?)?;
+            let (name_start, q, value_at, value_end) = attribute(text, self.at)?;
             self.at = value_end + 1;
             let name = text.get(q.local..q.end)?;
             let prefix = if q.local > name_start { text.get(name_start..q.local - 1) } else { None };
@@ -254,6 +250,29 @@ impl<'a> Iterator for Attrs<'_, 'a> {
             return Some(Attr { name, prefix, ns, raw, name_start, value_range: value_at..value_end });
         }
     }
+}
+
+/// The attribute at or behind `at`, in a tag that was checked: where its name begins, its name, where its value is.
+fn attribute(text: &str, mut at: usize) -> Option<(usize, QName, usize, usize)> {
+    let bytes = text.as_bytes();
+    while name::is_space(*bytes.get(at)?) {
+        at += 1;
+    }
+    let q = name::qname(text, at, usize::MAX).ok()?;
+    let quote_at = q.end + memchr(b'=', bytes.get(q.end..)?)? + 1;
+    let quote_at = quote_at + bytes.get(quote_at..)?.iter().position(|&b| !name::is_space(b))?;
+    let value_at = quote_at + 1;
+    let value_end = value_at + memchr(*bytes.get(quote_at)?, bytes.get(value_at..)?)?;
+    Some((at, q, value_at, value_end))
+}
+
+/// The attributes, declarations included, behind `at` in a tag that was checked: where each begins, and its name.
+pub(crate) fn attributes(text: &str, mut at: usize) -> impl Iterator<Item = (usize, QName)> {
+    std::iter::from_fn(move || {
+        let (name_at, q, _, value_end) = attribute(text, at)?;
+        at = value_end + 1;
+        Some((name_at, q))
+    })
 }
 
 /// A piece of character data.

@@ -35,6 +35,11 @@ pub(crate) fn is_space(byte: u8) -> bool {
     CLASS[usize::from(byte)] & SPACE != 0
 }
 
+/// Can this byte follow the name in a start tag?
+pub(crate) fn is_delimiter(byte: Option<&u8>) -> bool {
+    byte.is_some_and(|&b| b == b'>' || b == b'/' || is_space(b))
+}
+
 /// The production Char.
 pub(crate) const fn is_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
@@ -55,7 +60,7 @@ const fn is_name_high(c: char) -> bool {
 }
 
 /// End of the NCName that begins at `at`; `at` itself when none begins there.
-#[inline]
+#[inline(always)]
 pub(crate) fn ncname_end(text: &str, at: usize) -> usize {
     let bytes = text.as_bytes();
     match bytes.get(at) {

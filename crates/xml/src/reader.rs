@@ -7,7 +7,7 @@
 
 use memchr::{memchr, memchr3};
 
-use crate::event::Bound;
+use crate::event::{Bound, attributes, quoted};
 use crate::name::{self, QName};
 use crate::{
     Error, Event, Limits, MAX_ATTRIBUTE_PREFIXES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_NAMESPACE_BYTES,
@@ -17,33 +17,27 @@ use crate::{
 const UNFINISHED: Error = Error::NotWellFormed("the element is unfinished");
 const DUPLICATE: Error = Error::NotWellFormed("an attribute appears twice");
 
-/// An open element.
-#[derive(Clone, Copy, Default)]
-struct Frame {
-    name_at: u32,
-    name_len: u16,
-    /// Declarations in force outside it.
-    decls: u8,
-}
-
 /// A namespace declaration in force.
 #[derive(Clone, Copy, Default)]
 struct Decl {
+    /// Offset of the prefix; of no meaning when its length is 0, which declares the default namespace.
     prefix_at: u32,
+    /// Offset behind the opening quote.
     value_at: u32,
     prefix_len: u16,
-    value_len: u16,
+    /// Elements around the one that declares it.
+    depth: u8,
     id: Option<Ns>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum State {
     Before,
     Inside,
     /// An empty-element tag was told, its end was not.
     Empty,
     Done,
-    Failed(Error),
+    Failed,
 }
 
 /// Reads exactly one complete element and checks it on the way. No heap.
@@ -56,10 +50,9 @@ pub struct Reader<'a> {
     decls: usize,
     state: State,
     portable: bool,
-    frames: [Frame; MAX_DEPTH as usize],
+    /// Where the names of the open elements begin.
+    names: [u32; MAX_DEPTH as usize],
     decl: [Decl; MAX_PREFIXES as usize],
-    /// Where the attribute names of the tag in progress begin.
-    attrs: [u32; MAX_ATTRIBUTES as usize],
 }
 
 impl<'a> Reader<'a> {
@@ -80,9 +73,9 @@ impl<'a> Reader<'a> {
             decls: 0,
             state: State::Before,
             portable: true,
-            frames: [Frame::default(); MAX_DEPTH as usize],
-            decl: [Decl::default(); MAX_PREFIXES as usize],
-            attrs: [0; MAX_ATTRIBUTES as usize],
+            names: [0; MAX_DEPTH as usize],
+            decl: [Decl { prefix_at: 0, value_at: 0, prefix_len: 0, depth: 0, id: None };
+                MAX_PREFIXES as usize],
         })
     }
 
@@ -93,17 +86,60 @@ impl<'a> Reader<'a> {
         if reader.pos < bytes.len() { Err(Error::NotWellFormed("data after the tag")) } else { Ok(start) }
     }
 
-    /// The next event, or `None` behind the element. Only then is the whole element known to be good. An error is final.
+    /// The next event, or `None` behind the element. Only then is the whole element known to be good. After an error
+    /// there is nothing but errors.
     #[allow(
         clippy::should_implement_trait,
         reason = "an Iterator would yield Option<Result>, which reads worse here"
     )]
     pub fn next(&mut self) -> Result<Option<Event<'a>>, Error> {
-        let result = self.advance();
-        if let Err(error) = result {
-            self.state = State::Failed(error);
+        // Whatever returns early leaves this behind. So no result is looked at, and none is copied.
+        let state = std::mem::replace(&mut self.state, State::Failed);
+        let bytes = self.text.as_bytes();
+        match state {
+            State::Inside => {}
+            State::Before => {
+                if bytes.first() != Some(&b'<') {
+                    return Err(Error::NotWellFormed("an element was expected"));
+                }
+            }
+            State::Empty => {
+                self.pop();
+                self.state = State::Inside;
+                return Ok(Some(Event::End));
+            }
+            State::Done => {
+                self.state = State::Done;
+                return Ok(None);
+            }
+            State::Failed => return Err(Error::NotWellFormed("the element was refused before")),
         }
-        result
+        if self.depth == 0 && self.pos > 0 {
+            if self.pos < bytes.len() {
+                return Err(Error::NotWellFormed("data after the element"));
+            }
+            self.state = State::Done;
+            return Ok(None);
+        }
+        let event = if *bytes.get(self.pos).ok_or(UNFINISHED)? != b'<' {
+            Event::Text(self.character_data()?)
+        } else {
+            match *bytes.get(self.pos + 1).ok_or(UNFINISHED)? {
+                b'/' => {
+                    self.end_tag()?;
+                    Event::End
+                }
+                b'!' => Event::Text(self.cdata()?),
+                b'?' => return Err(Error::Restricted(Restriction::ProcessingInstruction)),
+                _ => {
+                    let start = self.start_tag(false)?;
+                    self.state = if start.empty { State::Empty } else { State::Inside };
+                    return Ok(Some(Event::Start(start)));
+                }
+            }
+        };
+        self.state = State::Inside;
+        Ok(Some(event))
     }
 
     /// Reads on to the end of the innermost open element, checking what it passes. Right after `Start` that is the
@@ -134,82 +170,33 @@ impl<'a> Reader<'a> {
         self.portable
     }
 
-    #[inline]
-    fn byte(&self, at: usize) -> Option<u8> {
-        self.text.as_bytes().get(at).copied()
-    }
-
     fn slice(&self, from: usize, to: usize) -> &'a str {
         // Both ends are next to ASCII delimiters, so they are character boundaries.
         self.text.get(from..to).unwrap_or_default()
     }
 
-    fn advance(&mut self) -> Result<Option<Event<'a>>, Error> {
-        match self.state {
-            State::Inside => {}
-            State::Before => {
-                if self.byte(0) != Some(b'<') {
-                    return Err(Error::NotWellFormed("an element was expected"));
-                }
-                self.state = State::Inside;
-            }
-            State::Empty => {
-                self.state = State::Inside;
-                self.pop();
-                return Ok(Some(Event::End));
-            }
-            State::Done => return Ok(None),
-            State::Failed(error) => return Err(error),
-        }
-        if self.depth == 0 && self.pos > 0 {
-            if self.pos < self.text.len() {
-                return Err(Error::NotWellFormed("data after the element"));
-            }
-            self.state = State::Done;
-            return Ok(None);
-        }
-        match self.byte(self.pos).ok_or(UNFINISHED)? {
-            b'<' => match self.byte(self.pos + 1).ok_or(UNFINISHED)? {
-                b'/' => self.end_tag().map(|()| Some(Event::End)),
-                b'!' => self.cdata().map(|text| Some(Event::Text(text))),
-                b'?' => Err(Error::Restricted(Restriction::ProcessingInstruction)),
-                _ => {
-                    let start = self.start_tag(false)?;
-                    if start.empty {
-                        self.state = State::Empty;
-                    }
-                    Ok(Some(Event::Start(start)))
-                }
-            },
-            _ => self.character_data().map(|text| Some(Event::Text(text))),
-        }
-    }
-
     fn pop(&mut self) {
         self.depth -= 1;
-        self.decls = usize::from(self.frames[self.depth].decls);
+        while self.decls > 0 && usize::from(self.decl[self.decls - 1].depth) >= self.depth {
+            self.decls -= 1;
+        }
     }
 
     fn end_tag(&mut self) -> Result<(), Error> {
         const MISMATCH: Error = Error::NotWellFormed("an end tag does not match its start tag");
-        let frame = self.depth.checked_sub(1).and_then(|i| self.frames.get(i)).ok_or(MISMATCH)?;
         let bytes = self.text.as_bytes();
-        let name_at = frame.name_at as usize;
-        let name = &bytes[name_at..name_at + usize::from(frame.name_len)];
+        let open = self.depth.checked_sub(1).and_then(|i| self.names.get(i)).ok_or(MISMATCH)?;
+        let open = bytes.get(*open as usize..).unwrap_or_default();
         let at = self.pos + 2;
-        let mut end = at + name.len();
-        if bytes.get(at..end) != Some(name) {
+        let mut end = at + memchr(b'>', &bytes[at..]).ok_or(UNFINISHED)?;
+        self.pos = end + 1;
+        while name::is_space(bytes[end - 1]) {
+            end -= 1;
+        }
+        // What follows the same bytes in the start tag shows whether its name ends there.
+        if end == at || !open.starts_with(&bytes[at..end]) || !name::is_delimiter(open.get(end - at)) {
             return Err(MISMATCH);
         }
-        loop {
-            match bytes.get(end) {
-                Some(b'>') => break,
-                Some(&b) if name::is_space(b) => end += 1,
-                Some(_) => return Err(MISMATCH),
-                None => return Err(UNFINISHED),
-            }
-        }
-        self.pos = end + 1;
         self.pop();
         Ok(())
     }
@@ -260,6 +247,7 @@ impl<'a> Reader<'a> {
         Ok(Text { raw: self.slice(at, i), at, cdata: true })
     }
 
+    #[inline(always)]
     fn start_tag(&mut self, header: bool) -> Result<Start<'a>, Error> {
         let bytes = self.text.as_bytes();
         let tag_at = self.pos;
@@ -267,7 +255,6 @@ impl<'a> Reader<'a> {
         if self.depth >= self.limits.depth_max() {
             return Err(Error::TooDeep);
         }
-        let outside = self.decls;
         let q = name::qname(self.text, tag_at + 1, longest)?;
         let most = self.limits.attributes_max();
         let mut count = 0;
@@ -301,11 +288,10 @@ impl<'a> Reader<'a> {
             }
             // Most tags have names that differ in length or first or last letter, and need no comparison.
             let mark = mark(bytes[name_at], bytes[a.end - 1], a.end - name_at);
-            if seen & mark != 0 && self.repeated(count, &bytes[name_at..a.end]) {
+            if seen & mark != 0 && self.repeated(q.end, name_at, a) {
                 return Err(DUPLICATE);
             }
             seen |= mark;
-            self.attrs[count] = name_at as u32;
             count += 1;
             let value_at = equals(bytes, a.end)?;
             let value_end = self.attribute_value(value_at)?;
@@ -344,23 +330,22 @@ impl<'a> Reader<'a> {
             start.ns = self.default_namespace();
         }
         if prefixed {
-            self.bind(&mut start, count)?;
+            self.bind(&mut start)?;
         }
-        self.frames[self.depth] =
-            Frame { name_at: tag_at as u32 + 1, name_len: (q.end - tag_at - 1) as u16, decls: outside as u8 };
+        self.names[self.depth] = tag_at as u32 + 1;
         self.depth += 1;
         self.pos = i;
         Ok(start)
     }
 
-    /// Is this name among the first `count` attributes of the tag in progress?
-    fn repeated(&self, count: usize, name: &[u8]) -> bool {
-        let bytes = self.text.as_bytes();
-        self.attrs[..count].iter().any(|&at| {
-            let at = at as usize;
-            bytes.get(at..at + name.len()) == Some(name)
-                && bytes.get(at + name.len()).is_some_and(|&b| b == b'=' || name::is_space(b))
-        })
+    /// Does the name that begins at `name_at` stand between `from` and itself as well? Reads the attributes before it
+    /// again, which only names that look alike make necessary.
+    #[cold]
+    fn repeated(&self, from: usize, name_at: usize, q: QName) -> bool {
+        let name = &self.text.as_bytes()[name_at..q.end];
+        attributes(self.text, from)
+            .take_while(|(at, _)| *at < name_at)
+            .any(|(at, q)| self.text.as_bytes().get(at..q.end) == Some(name))
     }
 
     /// Checks the value that begins at `at`, behind its quote. Answers where its closing quote is.
@@ -401,7 +386,7 @@ impl<'a> Reader<'a> {
             prefix_at: prefix_at as u32,
             value_at: at as u32,
             prefix_len: (prefix_end - prefix_at) as u16,
-            value_len: (end - at) as u16,
+            depth: self.depth as u8,
             id: ns.id,
         };
         self.decls += 1;
@@ -416,11 +401,10 @@ impl<'a> Reader<'a> {
     }
 
     fn meaning(&self, decl: &Decl) -> Namespace<'a> {
-        if let Some(ns) = decl.id {
-            return Namespace::known(ns);
+        match decl.id {
+            Some(ns) => Namespace::known(ns),
+            None => Namespace { id: None, text: quoted(self.text, decl.value_at as usize) },
         }
-        let at = decl.value_at as usize;
-        Namespace { id: None, text: self.slice(at, at + usize::from(decl.value_len)) }
     }
 
     fn default_namespace(&self) -> Namespace<'a> {
@@ -444,64 +428,46 @@ impl<'a> Reader<'a> {
 
     /// Resolves the prefixes of the attributes and compares their expanded names.
     #[cold]
-    fn bind(&mut self, start: &mut Start<'a>, count: usize) -> Result<(), Error> {
-        let mut spaces = [Namespace::NONE; MAX_ATTRIBUTE_PREFIXES];
+    fn bind(&mut self, start: &mut Start<'a>) -> Result<(), Error> {
+        let from = start.name_end();
+        let mut seen = [("", Namespace::NONE); MAX_ATTRIBUTE_PREFIXES];
         let mut used = 0;
         let mut alias = false;
-        for i in 0..count {
-            let Some((prefix_at, q)) = self.prefixed(i) else { continue };
-            let prefix = self.slice(prefix_at, q.local - 1);
-            let known = start.bound[..used].iter().any(|b| {
-                let at = b.prefix_at as usize;
-                self.slice(at, at + usize::from(b.prefix_len)) == prefix
-            });
-            if known {
+        for (at, prefix, _) in prefixed(self.text, from) {
+            if seen[..used].iter().any(|(p, _)| *p == prefix) {
                 continue;
             }
             if used == MAX_ATTRIBUTE_PREFIXES {
                 return Err(Error::TooManyPrefixes);
             }
-            let mut bound = Bound {
-                prefix_at: prefix_at as u32,
-                prefix_len: prefix.len() as u16,
-                header: true,
-                ..Bound::default()
-            };
-            if let Some(decl) = self.declared(prefix) {
-                (bound.value_at, bound.value_len, bound.header) = (decl.value_at, decl.value_len, false);
-            }
+            let value_at = self.declared(prefix).map_or(0, |decl| decl.value_at);
             let ns = self.prefix(prefix, false)?;
-            alias |= spaces[..used].contains(&ns);
-            spaces[used] = ns;
-            start.bound[used] = bound;
+            alias |= seen[..used].iter().any(|(_, other)| *other == ns);
+            seen[used] = (prefix, ns);
+            start.bound[used] = Bound { prefix_at: at as u32, value_at };
             used += 1;
         }
         start.bounds = used as u8;
         if alias {
-            let mut before: [(&str, Namespace<'_>); MAX_ATTRIBUTES as usize] =
-                [("", Namespace::NONE); MAX_ATTRIBUTES as usize];
-            let mut length = 0;
-            for i in 0..count {
-                let Some((prefix_at, q)) = self.prefixed(i) else { continue };
-                let ns = self.prefix(self.slice(prefix_at, q.local - 1), false)?;
-                let name = (self.slice(q.local, q.end), ns);
-                if before[..length].contains(&name) {
+            let mut names = [("", Namespace::NONE); MAX_ATTRIBUTES as usize];
+            for (i, (_, prefix, local)) in prefixed(self.text, from).enumerate() {
+                let name = (local, self.prefix(prefix, false)?);
+                if names[..i].contains(&name) {
                     return Err(DUPLICATE);
                 }
-                before[length] = name;
-                length += 1;
+                names[i] = name;
             }
         }
         Ok(())
     }
+}
 
-    /// Attribute `i` of the tag in progress, if its prefix is neither `xml` nor `xmlns`.
-    fn prefixed(&self, i: usize) -> Option<(usize, QName)> {
-        let at = self.attrs[i] as usize;
-        let q = name::qname(self.text, at, usize::MAX).ok()?;
-        let prefix = if q.local > at { self.slice(at, q.local - 1) } else { "" };
-        (!matches!(prefix, "" | "xml" | "xmlns")).then_some((at, q))
-    }
+/// Attributes with a prefix other than `xml` and `xmlns`: offset, prefix, local part.
+fn prefixed(text: &str, from: usize) -> impl Iterator<Item = (usize, &str, &str)> {
+    attributes(text, from).filter_map(|(at, q)| {
+        let prefix = text.get(at..q.local.checked_sub(1)?)?;
+        (!matches!(prefix, "" | "xml" | "xmlns")).then_some((at, prefix, text.get(q.local..q.end)?))
+    })
 }
 
 /// One bit for the first and last byte and the length of a name.
