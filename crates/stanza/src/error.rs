@@ -1,0 +1,211 @@
+//! Stanza errors and stream errors as values, and the replies that carry them.
+//!
+//! RFC 6120 section 8.3 (stanza errors), section 4.9 (stream errors). An error reply holds the original
+//! children while they are short ([`ECHO_BYTES`]), so that a bounce never amplifies.
+
+use std::borrow::Cow;
+
+use xml::{Ns, Writer};
+
+use crate::condition::{ErrorType, StanzaCondition, StreamCondition};
+use crate::head::Head;
+
+/// Original children are echoed in an error reply up to this many bytes.
+pub const ECHO_BYTES: usize = 2048;
+
+/// A stanza error (RFC 6120 section 8.3.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StanzaError {
+    /// What the sender may do about it.
+    pub kind: ErrorType,
+    /// The defined condition.
+    pub condition: StanzaCondition,
+    /// One sentence for a person, in English.
+    pub text: Option<Cow<'static, str>>,
+    /// Application-specific condition: namespace and element name.
+    pub application: Option<(&'static str, &'static str)>,
+}
+
+impl StanzaError {
+    /// The condition with its usual type.
+    pub const fn new(condition: StanzaCondition) -> Self {
+        Self { kind: condition.default_type(), condition, text: None, application: None }
+    }
+    /// Adds a sentence.
+    #[must_use]
+    pub fn text(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.text = Some(text.into());
+        self
+    }
+    /// Changes the type.
+    #[must_use]
+    pub const fn kind(mut self, kind: ErrorType) -> Self {
+        self.kind = kind;
+        self
+    }
+    /// Adds an application-specific condition.
+    #[must_use]
+    pub const fn application(mut self, ns: &'static str, name: &'static str) -> Self {
+        self.application = Some((ns, name));
+        self
+    }
+
+    /// Writes the `<error/>` element.
+    pub fn write(&self, writer: &mut Writer<'_>) {
+        writer.start("error");
+        writer.attr("type", self.kind.as_str());
+        writer.start(self.condition.as_str());
+        writer.ns(Ns::Stanzas);
+        writer.end();
+        if let Some(text) = &self.text {
+            writer.start("text");
+            writer.ns(Ns::Stanzas);
+            writer.attr("xml:lang", "en");
+            writer.text(text);
+            writer.end();
+        }
+        if let Some((ns, name)) = self.application {
+            writer.start(name);
+            writer.xmlns(ns);
+            writer.end();
+        }
+        writer.end();
+    }
+
+    /// The error reply to a stanza; `None` where none may be sent: to errors and IQ results
+    /// (RFC 6120 section 8.3.1).
+    pub fn reply(&self, bytes: &[u8], head: &Head, from: Option<&str>, to: Option<&str>) -> Option<Vec<u8>> {
+        if head.kind.is_error() || matches!(head.kind, crate::Kind::Iq(crate::IqType::Result)) {
+            return None;
+        }
+        let mut out = Vec::with_capacity(256);
+        let mut writer = Writer::new(&mut out);
+        writer.start(head.kind.name());
+        if let Some(from) = from {
+            writer.attr("from", from);
+        }
+        if let Some(to) = to {
+            writer.attr("to", to);
+        }
+        if let Some(id) = head.id(bytes) {
+            writer.attr("id", &id);
+        }
+        writer.attr("type", "error");
+        let inner = head.inner(bytes);
+        if inner.len() <= ECHO_BYTES {
+            writer.raw(inner);
+        }
+        self.write(&mut writer);
+        writer.end();
+        Some(out)
+    }
+}
+
+impl From<StanzaCondition> for StanzaError {
+    fn from(condition: StanzaCondition) -> Self {
+        Self::new(condition)
+    }
+}
+
+/// A stream error (RFC 6120 section 4.9.2): always the end of the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamError {
+    /// The defined condition.
+    pub condition: StreamCondition,
+    /// One sentence for a person, in English.
+    pub text: Option<Cow<'static, str>>,
+}
+
+impl StreamError {
+    /// The bare condition.
+    pub const fn new(condition: StreamCondition) -> Self {
+        Self { condition, text: None }
+    }
+    /// Adds a sentence.
+    #[must_use]
+    pub fn text(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.text = Some(text.into());
+        self
+    }
+    /// Writes `<stream:error/>`; the stream header declares the prefix.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.start("stream:error");
+        writer.start(self.condition.as_str());
+        writer.ns(Ns::StreamsErrors);
+        writer.end();
+        if let Some(text) = &self.text {
+            writer.start("text");
+            writer.ns(Ns::StreamsErrors);
+            writer.attr("xml:lang", "en");
+            writer.text(text);
+            writer.end();
+        }
+        writer.end();
+    }
+}
+
+impl From<StreamCondition> for StreamError {
+    fn from(condition: StreamCondition) -> Self {
+        Self::new(condition)
+    }
+}
+
+/// Translates what the parser found into the condition that RFC 6120 sections 4.9.3 and 11 name.
+impl From<xml::Error> for StreamError {
+    fn from(error: xml::Error) -> Self {
+        let condition = match error.kind() {
+            xml::ErrorKind::NotWellFormed => StreamCondition::NotWellFormed,
+            xml::ErrorKind::RestrictedXml => StreamCondition::RestrictedXml,
+            xml::ErrorKind::PolicyViolation => StreamCondition::PolicyViolation,
+            xml::ErrorKind::BadNamespacePrefix => StreamCondition::BadNamespacePrefix,
+            xml::ErrorKind::UnsupportedEncoding => StreamCondition::UnsupportedEncoding,
+            xml::ErrorKind::InvalidXml => StreamCondition::InvalidXml,
+        };
+        StreamError::new(condition).text(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head::Element;
+    use xml::{Limits, Scope};
+
+    fn reply(text: &str) -> Option<String> {
+        let scope = Scope::client();
+        let limits = Limits::default();
+        let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
+        StanzaError::new(StanzaCondition::ServiceUnavailable)
+            .reply(text.as_bytes(), &head, Some("a@b"), Some("c@d/e"))
+            .map(|b| String::from_utf8(b).unwrap())
+    }
+
+    #[test]
+    fn replies_swap_addresses_and_keep_the_id() {
+        assert_eq!(
+            reply("<iq id='x&amp;1' type='get'><q xmlns='u:v'/></iq>").unwrap(),
+            "<iq from='a@b' to='c@d/e' id='x&amp;1' type='error'><q xmlns='u:v'/><error type='cancel'>\
+             <service-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
+        );
+    }
+
+    #[test]
+    fn errors_and_results_are_never_answered() {
+        assert!(reply("<message type='error'/>").is_none());
+        assert!(reply("<iq type='result' id='1'/>").is_none());
+        assert!(reply("<iq type='error' id='1'/>").is_none());
+        assert!(reply("<message/>").is_some());
+    }
+
+    #[test]
+    fn stream_errors_name_the_condition() {
+        let mut out = Vec::new();
+        StreamError::new(StreamCondition::Conflict).text("replaced").write(&mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "<stream:error><conflict xmlns='urn:ietf:params:xml:ns:xmpp-streams'/>\
+             <text xmlns='urn:ietf:params:xml:ns:xmpp-streams' xml:lang='en'>replaced</text></stream:error>"
+        );
+    }
+}

@@ -1,0 +1,345 @@
+//! What one validating pass over a complete element finds: RFC 6120 sections 8.1 and 8.2.
+//!
+//! [`Element::read`] builds no tree and allocates nothing. It checks the whole element (well-formedness,
+//! namespaces, limits) through `xml::Reader` and keeps the positions that routing needs.
+//!
+//! The trap: spans hold *raw* bytes. A value with `&` in it must be unescaped before use; [`Head::text`] does.
+
+use std::borrow::Cow;
+
+use xml::{Event, Limits, Ns, NsSet, Reader, Scope};
+
+use crate::kind::{IqType, Kind, MessageType, PresenceType};
+
+/// A range of bytes; the empty range means *absent*.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+/// A range inside a start tag, which is at most 64 kB long; `end == 0` means *absent*.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Short {
+    pub(crate) start: u16,
+    pub(crate) end: u16,
+}
+
+impl Span {
+    /// The bytes of the span.
+    pub fn of(self, bytes: &[u8]) -> &[u8] {
+        bytes.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+    /// The text of the span; empty if it is not UTF-8, which a read element never is.
+    pub fn str(self, bytes: &[u8]) -> &str {
+        std::str::from_utf8(self.of(bytes)).unwrap_or_default()
+    }
+    /// Whether there is nothing in it.
+    pub fn is_empty(self) -> bool {
+        self.end <= self.start
+    }
+}
+
+impl Short {
+    pub(crate) fn get(self, bytes: &[u8]) -> Option<&str> {
+        if self.end == 0 {
+            return None;
+        }
+        std::str::from_utf8(bytes.get(self.start as usize..self.end as usize)?).ok()
+    }
+    fn new(range: std::ops::Range<usize>) -> Option<Short> {
+        Some(Short { start: u16::try_from(range.start).ok()?, end: u16::try_from(range.end).ok()? })
+    }
+}
+
+/// The first child element of a stanza: the payload of an IQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Child {
+    /// Its namespace, if the server knows it.
+    pub ns: Option<Ns>,
+    /// Its local name.
+    pub name: Span,
+    /// The whole child, tags included.
+    pub span: Span,
+}
+
+/// Positions and facts of one stanza. Valid for exactly the bytes that it was read from.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// Kind and type.
+    pub kind: Kind,
+    /// Known namespaces among the child elements.
+    payloads: [u64; 2],
+    /// The first child element.
+    pub first: Option<Child>,
+    pub(crate) to: Short,
+    pub(crate) from: Short,
+    pub(crate) id: Short,
+    pub(crate) lang: Short,
+    /// The whole attribute with the white space before it.
+    pub(crate) to_attr: Short,
+    pub(crate) from_attr: Short,
+    /// One past `<name`.
+    pub(crate) name_end: u16,
+    /// One past the `>` of the start tag.
+    pub(crate) tag_end: u16,
+    /// Number of child elements, at most 65 535.
+    pub children: u16,
+    /// The start tag ends in `/>`.
+    pub(crate) empty: bool,
+    /// A `<body/>` in the content namespace is among the children.
+    pub has_body: bool,
+}
+
+impl Head {
+    /// The namespaces known to the server among the children.
+    pub fn payloads(&self) -> NsSet {
+        NsSet(u128::from(self.payloads[0]) | (u128::from(self.payloads[1]) << 64))
+    }
+    /// Raw value of `to`.
+    pub fn to<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
+        Self::text(self.to.get(bytes)?)
+    }
+    /// Value of `from`.
+    pub fn from<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
+        Self::text(self.from.get(bytes)?)
+    }
+    /// Value of `id`.
+    pub fn id<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
+        Self::text(self.id.get(bytes)?)
+    }
+    /// Value of `xml:lang`.
+    pub fn lang<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
+        Self::text(self.lang.get(bytes)?)
+    }
+    /// The raw attribute text of `id`, escaped as it arrived, for copying into a reply.
+    pub fn raw_id<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
+        self.id.get(bytes)
+    }
+    /// Unescapes a raw attribute value.
+    fn text(raw: &str) -> Option<Cow<'_, str>> {
+        xml::escape::unescape(raw).ok()
+    }
+    /// Position just behind `<name`, where attributes may be inserted.
+    pub fn insert_at(&self) -> usize {
+        usize::from(self.name_end)
+    }
+    /// Whether the stanza has neither content nor an end tag.
+    pub fn is_empty(&self) -> bool {
+        self.empty
+    }
+    /// The bytes between start and end tag; empty for an empty element.
+    pub fn inner<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.empty {
+            return &[];
+        }
+        let end = bytes.iter().rposition(|b| *b == b'<').unwrap_or(0);
+        bytes.get(usize::from(self.tag_end)..end).unwrap_or_default()
+    }
+    /// Position of the end tag, where children may be appended; `None` for an empty element.
+    pub fn append_at(&self, bytes: &[u8]) -> Option<usize> {
+        if self.empty { None } else { bytes.iter().rposition(|b| *b == b'<') }
+    }
+    fn blank(kind: Kind) -> Head {
+        Head {
+            kind,
+            payloads: [0; 2],
+            first: None,
+            to: Short::default(),
+            from: Short::default(),
+            id: Short::default(),
+            lang: Short::default(),
+            to_attr: Short::default(),
+            from_attr: Short::default(),
+            name_end: 0,
+            tag_end: 0,
+            children: 0,
+            empty: false,
+            has_body: false,
+        }
+    }
+}
+
+/// A complete element of a stream, checked.
+#[derive(Debug)]
+pub enum Element<'a> {
+    /// A stanza in the content namespace.
+    Stanza(Head),
+    /// A stanza whose `type` does not exist for its kind: to be answered with `bad-request`.
+    BadType(Head),
+    /// A stanza that leans on namespace prefixes of the stream header: normalise it and read again.
+    NotPortable,
+    /// Anything else: SASL, STARTTLS, stream management.
+    Other {
+        /// Namespace, if known.
+        ns: Option<Ns>,
+        /// Namespace as text.
+        ns_text: &'a str,
+        /// Local name.
+        name: &'a str,
+    },
+}
+
+impl<'a> Element<'a> {
+    /// Reads and checks one complete element.
+    ///
+    /// # Errors
+    /// What `xml::Reader` finds: not well-formed, restricted, over a limit, a start tag above 64 kB.
+    pub fn read(bytes: &'a [u8], scope: &'a Scope, limits: &Limits) -> Result<Element<'a>, xml::Error> {
+        let mut reader = Reader::new(bytes, scope, limits)?;
+        let Some(Event::Start(root)) = reader.next()? else {
+            return Err(xml::Error::NotWellFormed("no element"));
+        };
+        if root.ns.id != Some(Ns::Client) || !matches!(root.name, "message" | "presence" | "iq") {
+            let (ns, ns_text, name) = (root.ns.id, root.ns.text, root.name);
+            while reader.next()?.is_some() {}
+            return Ok(Element::Other { ns, ns_text, name });
+        }
+        let mut head = Head::blank(Kind::Message(MessageType::Normal));
+        let mut ty = None;
+        head.empty = root.empty;
+        head.name_end = u16::try_from(1 + root.name.len()).unwrap_or(0);
+        head.tag_end = u16::try_from(root.tag.end).map_err(|_| xml::Error::TooLarge)?;
+        let prefixed = root.prefix.is_some();
+        for attr in root.attrs() {
+            let blank = bytes[..attr.name_start].iter().rev().take_while(|b| b.is_ascii_whitespace()).count();
+            let value = Short::new(attr.value_range.clone()).ok_or(xml::Error::TooLarge)?;
+            let whole = Short::new(attr.name_start - blank..attr.value_range.end + 1).ok_or(xml::Error::TooLarge)?;
+            match (attr.prefix, attr.name) {
+                (None, "to") => (head.to, head.to_attr) = (value, whole),
+                (None, "from") => (head.from, head.from_attr) = (value, whole),
+                (None, "id") => head.id = value,
+                (None, "type") => ty = Some(attr.value()),
+                (Some("xml"), "lang") => head.lang = value,
+                _ => {}
+            }
+        }
+        let name = root.name;
+        Self::children(&mut reader, &mut head)?;
+        if prefixed || !reader.portable() {
+            return Ok(Element::NotPortable);
+        }
+        match Kind::parse(name, ty.as_deref()) {
+            Some(Ok(kind)) => {
+                head.kind = kind;
+                Ok(Element::Stanza(head))
+            }
+            _ => {
+                head.kind = match name {
+                    "presence" => Kind::Presence(PresenceType::Available),
+                    _ => Kind::Iq(IqType::Get),
+                };
+                Ok(Element::BadType(head))
+            }
+        }
+    }
+
+    fn children(reader: &mut Reader<'a>, head: &mut Head) -> Result<(), xml::Error> {
+        let mut depth = 1usize;
+        let mut payloads = 0u128;
+        loop {
+            let Some(event) = reader.next()? else { break };
+            match event {
+                Event::Start(start) => {
+                    if depth == 1 {
+                        let ns = start.ns.id;
+                        if let Some(ns) = ns {
+                            payloads |= ns.bit();
+                        }
+                        head.has_body |= ns == Some(Ns::Client) && start.name == "body";
+                        if head.children == 0 {
+                            let name = start.tag.start + 1 + start.prefix.map_or(0, |p| p.len() + 1);
+                            head.first = Some(Child {
+                                ns,
+                                name: Span { start: name as u32, end: (name + start.name.len()) as u32 },
+                                span: Span { start: start.tag.start as u32, end: 0 },
+                            });
+                        }
+                        head.children = head.children.saturating_add(1);
+                    }
+                    depth += 1;
+                }
+                Event::End => {
+                    depth -= 1;
+                    if depth == 1
+                        && head.children == 1
+                        && let Some(first) = &mut head.first
+                    {
+                        first.span.end = reader.position() as u32;
+                    }
+                }
+                Event::Text(_) => {}
+            }
+        }
+        head.payloads = [payloads as u64, (payloads >> 64) as u64];
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn head(text: &str) -> Head {
+        match Element::read(text.as_bytes(), &Scope::client(), &Limits::default()).unwrap() {
+            Element::Stanza(head) => head,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn finds_addresses_and_payload() {
+        let text = "<iq to='juliet@im.example.com' id=\"a&amp;b\" type='get' xml:lang='en'><query xmlns='jabber:iq:roster'/></iq>";
+        let h = head(text);
+        assert_eq!(h.kind, Kind::Iq(IqType::Get));
+        assert_eq!(h.to(text.as_bytes()).as_deref(), Some("juliet@im.example.com"));
+        assert_eq!(h.id(text.as_bytes()).as_deref(), Some("a&b"));
+        assert_eq!(h.lang(text.as_bytes()).as_deref(), Some("en"));
+        assert!(h.from(text.as_bytes()).is_none());
+        let first = h.first.unwrap();
+        assert_eq!(first.ns, Some(Ns::Roster));
+        assert_eq!(first.name.str(text.as_bytes()), "query");
+        assert_eq!(first.span.str(text.as_bytes()), "<query xmlns='jabber:iq:roster'/>");
+        assert_eq!(h.children, 1);
+    }
+
+    #[test]
+    fn body_and_inner() {
+        let text = "<message to='a@b'><body>hi</body><active xmlns='http://jabber.org/protocol/chatstates'/></message>";
+        let h = head(text);
+        assert!(h.has_body);
+        assert_eq!(h.children, 2);
+        assert_eq!(
+            std::str::from_utf8(h.inner(text.as_bytes())).unwrap(),
+            "<body>hi</body><active xmlns='http://jabber.org/protocol/chatstates'/>"
+        );
+        assert!(head("<presence/>").is_empty());
+    }
+
+    #[test]
+    fn other_elements_and_wrong_types() {
+        let scope = Scope::client();
+        let limits = Limits::default();
+        let sasl = b"<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'/>";
+        assert!(matches!(
+            Element::read(sasl, &scope, &limits),
+            Ok(Element::Other { ns: Some(Ns::Sasl), name: "auth", .. })
+        ));
+        assert!(matches!(Element::read(b"<iq id='1'/>", &scope, &limits), Ok(Element::BadType(_))));
+        assert!(matches!(
+            Element::read(b"<message xmlns='jabber:server'/>", &scope, &limits),
+            Ok(Element::Other { .. })
+        ));
+        assert!(matches!(
+            Element::read(b"<message><stream:x/></message>", &scope, &limits),
+            Ok(Element::NotPortable)
+        ));
+    }
+
+    #[test]
+    fn a_head_is_small() {
+        assert!(size_of::<Head>() <= 88, "{}", size_of::<Head>());
+    }
+}

@@ -1,0 +1,208 @@
+//! The three stanza kinds and their types: RFC 6120 section 8.2, RFC 6121 sections 4.7.1 and 5.2.2.
+//!
+//! An unknown message type counts as `normal` (RFC 6121 section 5.2.2); an unknown presence or IQ type is an
+//! error, which the caller answers with `bad-request`.
+
+/// Types of message (RFC 6121 section 5.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum MessageType {
+    /// No type, or one that is not known.
+    Normal,
+    /// One-to-one conversation.
+    Chat,
+    /// Multi-user conversation.
+    Groupchat,
+    /// No reply expected; never stored.
+    Headline,
+    /// Answers an earlier message with an error.
+    Error,
+}
+
+/// Types of presence (RFC 6121 section 4.7.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PresenceType {
+    /// No `type` attribute.
+    Available,
+    /// No longer available.
+    Unavailable,
+    /// Request for a subscription.
+    Subscribe,
+    /// Request granted.
+    Subscribed,
+    /// End of an own subscription.
+    Unsubscribe,
+    /// Request denied, or subscription cancelled by the contact.
+    Unsubscribed,
+    /// A server asks for current presence.
+    Probe,
+    /// Answers an earlier presence with an error.
+    Error,
+}
+
+impl PresenceType {
+    /// True for the four types that change a subscription (RFC 6121 section 3).
+    pub const fn is_subscription(self) -> bool {
+        matches!(self, Self::Subscribe | Self::Subscribed | Self::Unsubscribe | Self::Unsubscribed)
+    }
+    /// The value of the `type` attribute; none for available.
+    pub const fn as_str(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Available => return None,
+            Self::Unavailable => "unavailable",
+            Self::Subscribe => "subscribe",
+            Self::Subscribed => "subscribed",
+            Self::Unsubscribe => "unsubscribe",
+            Self::Unsubscribed => "unsubscribed",
+            Self::Probe => "probe",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// Types of IQ (RFC 6120 section 8.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum IqType {
+    /// Asks for information.
+    Get,
+    /// Provides data or changes something.
+    Set,
+    /// Answers a get or set.
+    Result,
+    /// Answers a get or set with an error.
+    Error,
+}
+
+/// Kind and type of a stanza.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `<message/>`
+    Message(MessageType),
+    /// `<presence/>`
+    Presence(PresenceType),
+    /// `<iq/>`
+    Iq(IqType),
+}
+
+impl Kind {
+    /// The element name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Message(_) => "message",
+            Kind::Presence(_) => "presence",
+            Kind::Iq(_) => "iq",
+        }
+    }
+    /// Stanzas of type error are never answered with an error (RFC 6120 section 8.3.1).
+    pub const fn is_error(self) -> bool {
+        matches!(
+            self,
+            Kind::Message(MessageType::Error) | Kind::Presence(PresenceType::Error) | Kind::Iq(IqType::Error)
+        )
+    }
+    /// True for IQ of type get or set, which must be answered.
+    pub const fn is_request(self) -> bool {
+        matches!(self, Kind::Iq(IqType::Get | IqType::Set))
+    }
+    /// The bit of this kind and type in a [`KindSet`].
+    pub const fn bit(self) -> u32 {
+        match self {
+            Kind::Message(t) => 1 << (t as u8),
+            Kind::Presence(t) => 1 << (5 + t as u8),
+            Kind::Iq(t) => 1 << (13 + t as u8),
+        }
+    }
+
+    /// Reads kind and type from element name and `type` attribute; `None` for an unknown name,
+    /// `Some(Err(()))` for a type that the kind does not have.
+    #[allow(clippy::result_unit_err, reason = "the only error is an unknown type; the caller has the text")]
+    pub fn parse(name: &str, ty: Option<&str>) -> Option<Result<Kind, ()>> {
+        Some(match name {
+            "message" => Ok(Kind::Message(match ty {
+                Some("chat") => MessageType::Chat,
+                Some("groupchat") => MessageType::Groupchat,
+                Some("headline") => MessageType::Headline,
+                Some("error") => MessageType::Error,
+                _ => MessageType::Normal,
+            })),
+            "presence" => Ok(Kind::Presence(match ty {
+                None => PresenceType::Available,
+                Some("unavailable") => PresenceType::Unavailable,
+                Some("subscribe") => PresenceType::Subscribe,
+                Some("subscribed") => PresenceType::Subscribed,
+                Some("unsubscribe") => PresenceType::Unsubscribe,
+                Some("unsubscribed") => PresenceType::Unsubscribed,
+                Some("probe") => PresenceType::Probe,
+                Some("error") => PresenceType::Error,
+                Some(_) => return Some(Err(())),
+            })),
+            "iq" => Ok(Kind::Iq(match ty {
+                Some("get") => IqType::Get,
+                Some("set") => IqType::Set,
+                Some("result") => IqType::Result,
+                Some("error") => IqType::Error,
+                _ => return Some(Err(())),
+            })),
+            _ => return None,
+        })
+    }
+}
+
+/// A set of kinds and types, for declared interest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KindSet(pub u32);
+
+impl KindSet {
+    /// Every stanza.
+    pub const ALL: KindSet = KindSet(u32::MAX);
+    /// Messages of every type.
+    pub const MESSAGES: KindSet = KindSet(0b1_1111);
+    /// Presence of every type.
+    pub const PRESENCE: KindSet = KindSet(0b1111_1111 << 5);
+    /// IQs of every type.
+    pub const IQS: KindSet = KindSet(0b1111 << 13);
+    /// The set of one kind and type.
+    pub const fn of(kind: Kind) -> KindSet {
+        KindSet(kind.bit())
+    }
+    /// Both sets.
+    pub const fn and(self, other: KindSet) -> KindSet {
+        KindSet(self.0 | other.0)
+    }
+    /// Whether `kind` is in the set.
+    pub const fn has(self, kind: Kind) -> bool {
+        self.0 & kind.bit() != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_message_type_is_normal_and_unknown_iq_type_is_an_error() {
+        assert_eq!(Kind::parse("message", Some("x")), Some(Ok(Kind::Message(MessageType::Normal))));
+        assert_eq!(Kind::parse("iq", None), Some(Err(())));
+        assert_eq!(Kind::parse("presence", Some("x")), Some(Err(())));
+        assert_eq!(Kind::parse("foo", None), None);
+    }
+
+    #[test]
+    fn bits_do_not_overlap() {
+        let all = [
+            Kind::Message(MessageType::Error),
+            Kind::Presence(PresenceType::Available),
+            Kind::Presence(PresenceType::Error),
+            Kind::Iq(IqType::Get),
+        ];
+        for (i, a) in all.iter().enumerate() {
+            for b in &all[i + 1..] {
+                assert_eq!(a.bit() & b.bit(), 0);
+            }
+        }
+        assert!(KindSet::PRESENCE.has(all[1]) && KindSet::PRESENCE.has(all[2]) && !KindSet::PRESENCE.has(all[0]));
+        assert!(KindSet::IQS.has(all[3]) && !KindSet::MESSAGES.has(all[3]));
+    }
+}

@@ -1,0 +1,136 @@
+//! Stream headers, features and closing tags: RFC 6120 sections 4.2 to 4.7.
+//!
+//! The header of the answer is written as one string, because everything after it leans on its prefixes:
+//! the default namespace is `jabber:client`, the prefix of the stream namespace is always `stream`.
+
+use std::borrow::Cow;
+
+use xml::{Ns, Writer};
+
+use crate::condition::StreamCondition;
+use crate::error::StreamError;
+
+/// What an opening tag says (RFC 6120 section 4.7).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opening {
+    /// The domain that the client wants.
+    pub to: Option<String>,
+    /// Who the client says it is; never trusted.
+    pub from: Option<String>,
+    /// Language preferred for texts.
+    pub lang: Option<String>,
+    /// Major and minor version; absent means 0.9.
+    pub version: Option<(u16, u16)>,
+}
+
+impl Opening {
+    /// Reads a start tag that was found to be the opening of a stream for clients.
+    ///
+    /// # Errors
+    /// `invalid-namespace` and `bad-format` as in sections 4.8.1 and 4.9.3.1, and what the parser finds.
+    pub fn read(tag: &[u8], limits: &xml::Limits) -> Result<Opening, StreamError> {
+        let start = xml::Reader::open_tag(tag, limits)?;
+        if start.name != "stream" {
+            return Err(StreamError::new(StreamCondition::BadFormat)
+                .text(format!("expected <stream:stream>, got <{}>", start.name)));
+        }
+        if start.ns.id != Some(Ns::Stream) {
+            return Err(StreamError::new(StreamCondition::InvalidNamespace)
+                .text(format!("the stream namespace is {}", Ns::Stream.as_str())));
+        }
+        let default = start.declarations().find(|d| d.prefix.is_none());
+        if default.is_none_or(|d| d.value() != Ns::Client.as_str()) {
+            return Err(StreamError::new(StreamCondition::InvalidNamespace)
+                .text(format!("the default namespace of a client's stream is {}", Ns::Client.as_str())));
+        }
+        let get = |name: &str| start.attr(name).map(|a| a.value().into_owned());
+        let version = match get("version") {
+            None => None,
+            Some(text) => Some(
+                text.split_once('.')
+                    .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))
+                    .ok_or_else(|| {
+                        StreamError::new(StreamCondition::UnsupportedVersion).text("the version is not of the form 1.0")
+                    })?,
+            ),
+        };
+        Ok(Opening { to: get("to"), from: get("from"), lang: start.lang().map(Cow::into_owned), version })
+    }
+}
+
+/// Writes the server's stream header (RFC 6120 section 4.7).
+pub fn header(out: &mut Vec<u8>, from: &str, to: Option<&str>, id: &str, lang: &str) {
+    out.extend_from_slice(b"<?xml version='1.0'?><stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' id='");
+    xml::escape::attr(id, out);
+    out.extend_from_slice(b"' from='");
+    xml::escape::attr(from, out);
+    if let Some(to) = to {
+        out.extend_from_slice(b"' to='");
+        xml::escape::attr(to, out);
+    }
+    out.extend_from_slice(b"' version='1.0' xml:lang='");
+    xml::escape::attr(lang, out);
+    out.extend_from_slice(b"'>");
+}
+
+/// Writes the closing tag of a stream (RFC 6120 section 4.4).
+pub fn close(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"</stream:stream>");
+}
+
+/// Writes `<stream:features/>` around what `content` writes (RFC 6120 section 4.3.2).
+pub fn features(out: &mut Vec<u8>, content: impl FnOnce(&mut Writer<'_>)) {
+    let mut writer = Writer::new(out);
+    writer.start("stream:features");
+    content(&mut writer);
+    writer.end();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(tag: &str) -> Result<Opening, StreamError> {
+        Opening::read(tag.as_bytes(), &xml::Limits::default())
+    }
+
+    #[test]
+    fn example_of_section_4_2() {
+        let opening = read(
+            "<stream:stream from='juliet@im.example.com' to='im.example.com' version='1.0' xml:lang='en' \
+             xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>",
+        )
+        .unwrap();
+        assert_eq!(opening.to.as_deref(), Some("im.example.com"));
+        assert_eq!(opening.version, Some((1, 0)));
+        assert_eq!(opening.lang.as_deref(), Some("en"));
+    }
+
+    #[test]
+    fn wrong_namespaces_are_named() {
+        let wrong = |tag: &str| read(tag).unwrap_err().condition;
+        assert_eq!(
+            wrong("<stream:stream to='a' xmlns='jabber:client' xmlns:stream='http://wrong.example/'>"),
+            StreamCondition::InvalidNamespace
+        );
+        assert_eq!(
+            wrong("<stream:stream to='a' xmlns='jabber:server' xmlns:stream='http://etherx.jabber.org/streams'>"),
+            StreamCondition::InvalidNamespace
+        );
+        assert_eq!(
+            wrong("<stream:foo to='a' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"),
+            StreamCondition::BadFormat
+        );
+        assert_eq!(
+            wrong("<stream:stream version='x' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"),
+            StreamCondition::UnsupportedVersion
+        );
+    }
+
+    #[test]
+    fn the_answer_is_a_header() {
+        let mut out = Vec::new();
+        header(&mut out, "im.example.com", Some("juliet@im.example.com"), "t7AMCin9zjMNwQKDnplntZPIDEI=", "en");
+        assert!(read(std::str::from_utf8(&out).unwrap().trim_start_matches("<?xml version='1.0'?>")).is_ok());
+    }
+}
