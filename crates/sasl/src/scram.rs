@@ -20,7 +20,7 @@ use base::secret::constant_time_eq;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Longest client-first-message in bytes: room for the longest addresses (RFC 7622), escaped, and a nonce.
+/// Longest client-first-message in bytes: a localpart (1023), a bare address as authzid (2047) and a nonce.
 pub const MAX_CLIENT_FIRST: usize = 4096;
 /// Longest client-final-message in bytes: it repeats the header in base 64.
 pub const MAX_CLIENT_FINAL: usize = 8192;

@@ -1,5 +1,7 @@
 //! The crate from outside, as `streams` uses it: server against client, vectors, refusals, hostile input.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code outside of test functions")]
+
 mod channel;
 mod hostile;
 mod logins;

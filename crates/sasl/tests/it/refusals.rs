@@ -181,7 +181,8 @@ fn every_wrong_byte_of_a_proof_is_noticed() {
 #[test]
 fn malformed_final_messages() {
     let world = World::new();
-    let tampers: [(fn(String) -> String, Reason); 7] = [
+    type Tamper = fn(String) -> String;
+    let tampers: [(Tamper, Reason); 7] = [
         (|_| String::new(), Reason::InvalidEncoding),
         (|last| last.replace(",p=", ",q="), Reason::InvalidEncoding),
         (|last| last.replace("c=", "C="), Reason::InvalidEncoding),

@@ -1,0 +1,50 @@
+//! Whole exchanges: byte 0 chooses the mechanism, byte 1 the conditions; the rest is messages, split at 0xff (which
+//! UTF-8 never has). A SCRAM or PLAIN login without the password is a crash: the proof cannot be guessed.
+#![no_main]
+
+use base::Secret;
+use libfuzzer_sys::fuzz_target;
+use sasl::{Binding, Credentials, Decoy, Exchange, Mechanism, Step};
+use std::sync::LazyLock;
+
+static WORLD: LazyLock<(Credentials, Decoy)> = LazyLock::new(|| {
+    let stored = Credentials::derive("not to be guessed by a fuzzer", 1, b"salt").expect("constant input");
+    (stored, Decoy::new(&Secret::new(*b"secret"), 1))
+});
+
+fuzz_target!(|data: &[u8]| {
+    let [which, conditions, messages @ ..] = data else { return };
+    let mechanism = Mechanism::ALL[usize::from(*which) % Mechanism::ALL.len()];
+    let (stored, decoy) = &*WORLD;
+    let binding = Binding {
+        exporter: (conditions & 1 != 0).then(|| vec![7; 32]),
+        server_end_point: (conditions & 2 != 0).then(|| vec![9; 32]),
+    };
+    let mut exchange = Exchange::new(mechanism, conditions & 4 != 0, binding, "0123456789abcdef".to_owned());
+    let mut messages = messages.split(|byte| *byte == 0xff);
+    let mut step = if conditions & 8 != 0 { exchange.step(None) } else { exchange.step(messages.next()) };
+    loop {
+        step = match step {
+            Step::NeedCredentials { username } => {
+                exchange.credentials(Some(stored).filter(|_| conditions & 16 != 0), decoy, &username)
+            }
+            Step::NeedPasswordCheck { password, .. } => {
+                let right = password.expose_str().is_ok_and(|password| stored.verify_password(password));
+                exchange.password_checked(right)
+            }
+            Step::NeedCertificate { authzid } => exchange.certificate(Ok(authzid.unwrap_or_default())),
+            Step::Challenge(_) => match messages.next() {
+                Some(message) => exchange.step(Some(message)),
+                None => return,
+            },
+            Step::Done { .. } => {
+                assert!(matches!(mechanism, Mechanism::External | Mechanism::Anonymous));
+                return;
+            }
+            Step::Failed(_) => {
+                assert!(exchange.is_over() && exchange.reason().is_some());
+                return;
+            }
+        };
+    }
+});
