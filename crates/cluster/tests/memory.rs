@@ -173,3 +173,47 @@ fn the_same_seed_is_the_same_run() {
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8), "the faults do something");
 }
+
+#[test]
+fn frames_of_a_former_life_are_strangers() {
+    for seed in 0..50 {
+        let bus = Bus::new(seed, Faults { drop: 100, duplicate: 300, delay: 30 });
+        let (a, _) = join(&bus, "a");
+        let (_b, _) = join(&bus, "b");
+        (0..6).for_each(|number| {
+            assert!(a.deliver(id("b"), parcel(id("a"), Class::Message, &format!("old {number}"))).is_ok())
+        });
+        (0..10).for_each(|_| {
+            bus.step();
+        });
+        let (_again, heard) = join(&bus, "b");
+        (0..6).for_each(|number| {
+            assert!(a.deliver(id("b"), parcel(id("a"), Class::Message, &number.to_string())).is_ok())
+        });
+        assert!(bus.settle());
+        assert_eq!(heard.texts(id("a")).join(""), "012345", "seed {seed}");
+    }
+}
+
+#[test]
+fn what_a_leaver_sent_arrives_once_however_far_it_was() {
+    for steps in 0..5 {
+        let bus = Bus::new(1, Faults::default());
+        let (a, heard_a) = join(&bus, "a");
+        let (b, heard_b) = join(&bus, "b");
+        bus.settle();
+        assert!(a.deliver(id("b"), parcel(id("a"), Class::Message, "to b")).is_ok());
+        assert!(b.deliver(id("a"), parcel(id("b"), Class::Message, "to a")).is_ok());
+        (0..steps).for_each(|_| {
+            bus.step();
+        });
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(a.leave().as_mut().poll(&mut context).is_ready());
+        assert!(bus.settle());
+        assert_eq!(
+            (heard_b.texts(id("a")).join(""), heard_a.texts(id("b")).join("")),
+            ("to b".into(), "to a".into())
+        );
+        assert!(undelivered(&heard_a).is_empty() && undelivered(&heard_b).is_empty(), "{steps}");
+    }
+}
