@@ -1,1 +1,35 @@
-//! core.
+//! The engine: sessions, the routing table, hook points, the IQ table and the declaration types of features.
+//!
+//! RFC 6120 sections 7, 8 and 10, RFC 6121 section 8. It knows no sockets, no SQL, no NATS and no named XEP:
+//! connections are [`session::Link`]s, storage is the traits of `store`, features register themselves through
+//! [`feature::Feature`].
+//!
+//! The way of a stanza: [`Node::ingest`] (checks, stamps, `outgoing` chain) → `route` → `incoming` chain →
+//! [`router::rules::decide`] → `deliver` chain → [`session::Link`], or the `undelivered` chain.
+//!
+//! The trap: everything on that way is synchronous. What needs the store returns a future, and the sender's
+//! stream reads no further until it is done; that is what keeps the order between two addresses.
+
+pub mod account;
+pub mod disco;
+pub mod effect;
+pub mod fault;
+pub mod feature;
+pub mod frame;
+pub mod hooks;
+pub mod host;
+pub mod iq;
+pub mod limits;
+pub mod metrics;
+pub mod node;
+pub mod router;
+pub mod session;
+
+pub use account::{Account, Contact};
+pub use effect::{Effect, Effects};
+pub use frame::{Class, Frame};
+pub use host::{Enabled, Host, HostError, Hosts};
+pub use limits::Limits;
+pub use node::{Node, Parts, Principal};
+pub use router::Ingest;
+pub use session::{Link, Session};

@@ -1,0 +1,176 @@
+//! An account with at least one connected resource: its sessions and its view of the roster.
+//!
+//! The view belongs to the account and is shared by its sessions. A contact is a hash, a number and a byte of
+//! subscription; names and groups stay in the store. That is what keeps 50 contacts at 800 bytes.
+//!
+//! Locks: the account's lock may be held while a session's lock or a link's lock is taken, never the other way
+//! round (`docs/locks.md`).
+
+use std::sync::Arc;
+
+use jid::{Jid, JidRef};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use store::{AddressId, RosterItem, RosterSnapshot, Subscription};
+
+use crate::host::Host;
+use crate::router::table::bare_hash;
+use crate::session::Session;
+
+/// A contact in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contact {
+    /// Hash of the bare address, as in the routing table and the cluster's directory.
+    pub hash: u64,
+    /// Number of the bare address in the dictionary.
+    pub id: AddressId,
+    /// Subscription bits.
+    pub subscription: Subscription,
+}
+
+/// An account with at least one connected resource.
+pub struct Account {
+    /// Number in the dictionary.
+    pub id: AddressId,
+    /// Hash of the bare address.
+    pub hash: u64,
+    /// The bare address.
+    pub jid: Jid,
+    /// Its host.
+    pub host: Arc<Host>,
+    state: Mutex<State>,
+}
+
+/// What changes.
+#[derive(Default)]
+pub struct State {
+    /// Connected resources in the order of binding; nearly always one.
+    pub sessions: SmallVec<[Arc<Session>; 1]>,
+    /// Sorted by hash.
+    contacts: Box<[Contact]>,
+    /// Version of the roster that `contacts` reflects.
+    pub roster_version: u64,
+    /// The roster as the login read it, until it is asked for.
+    pub prefetched: Option<Box<RosterSnapshot>>,
+    /// The store may hold messages for this account.
+    pub waiting: bool,
+    /// Waiting messages are being delivered: new ones queue up behind them in the store.
+    pub flushing: bool,
+}
+
+impl Account {
+    pub(crate) fn new(id: AddressId, jid: Jid, host: Arc<Host>) -> Account {
+        let hash = bare_hash(jid.as_ref());
+        Account { id, hash, jid, host, state: Mutex::new(State::default()) }
+    }
+
+    /// Reads or changes the state. Nothing slow may happen inside.
+    pub fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.state.lock())
+    }
+    /// Subscription bits of a contact; none if it is not in the roster.
+    pub fn subscription(&self, contact: JidRef<'_>) -> Subscription {
+        self.state.lock().find(bare_hash(contact))
+    }
+    /// Calls `f` for each session.
+    pub fn each_session(&self, mut f: impl FnMut(&Arc<Session>)) {
+        for session in &self.state.lock().sessions {
+            f(session);
+        }
+    }
+    /// The sessions, for work that cannot happen under the lock.
+    pub fn sessions(&self) -> SmallVec<[Arc<Session>; 1]> {
+        self.state.lock().sessions.clone()
+    }
+    /// The session with this resource.
+    pub fn session(&self, resource: &str) -> Option<Arc<Session>> {
+        self.state.lock().sessions.iter().find(|s| s.resource() == resource).cloned()
+    }
+}
+
+impl State {
+    /// Fills the view from the store's answer.
+    pub fn load(&mut self, items: &[RosterItem], version: u64) {
+        let mut contacts: Vec<Contact> = items.iter().map(Contact::of).collect();
+        contacts.sort_unstable_by_key(|c| c.hash);
+        self.contacts = contacts.into();
+        self.roster_version = version;
+    }
+    /// Takes one change of the roster over into the view.
+    pub fn apply(&mut self, hash: u64, after: Option<&RosterItem>, version: u64) {
+        self.prefetched = None;
+        self.roster_version = self.roster_version.max(version);
+        let place = self.contacts.binary_search_by_key(&hash, |c| c.hash);
+        match (place, after) {
+            (Ok(at), Some(item)) => self.contacts[at] = Contact::of(item),
+            (Ok(at), None) => {
+                let mut list = std::mem::take(&mut self.contacts).into_vec();
+                list.remove(at);
+                self.contacts = list.into();
+            }
+            (Err(at), Some(item)) => {
+                let mut list = std::mem::take(&mut self.contacts).into_vec();
+                list.insert(at, Contact::of(item));
+                self.contacts = list.into();
+            }
+            (Err(_), None) => {}
+        }
+    }
+    /// All contacts with a state.
+    pub fn contacts(&self) -> &[Contact] {
+        &self.contacts
+    }
+    /// Subscription bits by hash.
+    pub fn find(&self, hash: u64) -> Subscription {
+        match self.contacts.binary_search_by_key(&hash, |c| c.hash) {
+            Ok(at) => self.contacts[at].subscription,
+            Err(_) => Subscription::NONE,
+        }
+    }
+}
+
+impl Contact {
+    fn of(item: &RosterItem) -> Contact {
+        Contact { hash: bare_hash(item.jid.as_ref()), id: item.contact, subscription: item.subscription }
+    }
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Account({})", self.jid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(jid: &str, subscription: Subscription) -> RosterItem {
+        let mut item = RosterItem::new(Jid::parse(jid).unwrap());
+        item.subscription = subscription;
+        item
+    }
+    fn hash(jid: &str) -> u64 {
+        bare_hash(Jid::parse(jid).unwrap().as_ref())
+    }
+
+    #[test]
+    fn a_contact_is_sixteen_bytes() {
+        assert_eq!(size_of::<Contact>(), 16);
+    }
+
+    #[test]
+    fn the_view_follows_changes() {
+        let mut state = State::default();
+        state.load(&[item("a@x", Subscription::BOTH), item("b@x", Subscription::TO)], 3);
+        assert_eq!(state.find(hash("a@x")), Subscription::BOTH);
+        assert_eq!(state.find(hash("c@x")), Subscription::NONE);
+        state.apply(hash("c@x"), Some(&item("c@x", Subscription::FROM)), 4);
+        state.apply(hash("b@x"), Some(&item("b@x", Subscription::NONE)), 5);
+        state.apply(hash("a@x"), None, 6);
+        assert_eq!(state.find(hash("a@x")), Subscription::NONE);
+        assert_eq!(state.find(hash("b@x")), Subscription::NONE);
+        assert_eq!(state.find(hash("c@x")), Subscription::FROM);
+        assert_eq!((state.contacts().len(), state.roster_version), (2, 6));
+    }
+}

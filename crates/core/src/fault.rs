@@ -1,0 +1,69 @@
+//! What went wrong, translated once at the edge into a stanza error, a stream error or an HTTP status.
+
+use std::borrow::Cow;
+
+use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
+
+/// Whose fault it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The other side sent something wrong.
+    Peer,
+    /// This server has a bug.
+    Us,
+    /// A database or another server.
+    Upstream,
+}
+
+/// A fault with what may be said in public and what may not.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// Whose fault it is.
+    pub side: Side,
+    /// Whether trying again may help.
+    pub retry: bool,
+    /// One sentence that anybody may read.
+    pub public: Cow<'static, str>,
+    /// For the log only.
+    pub cause: String,
+}
+
+impl From<store::StoreError> for Fault {
+    fn from(error: store::StoreError) -> Self {
+        Fault {
+            side: Side::Upstream,
+            retry: error.retry,
+            public: Cow::Borrowed("the storage does not answer at the moment; try again later"),
+            cause: error.to_string(),
+        }
+    }
+}
+
+impl Fault {
+    /// As an answer to a stanza. Logs the cause.
+    pub fn stanza(&self) -> StanzaError {
+        tracing::warn!(cause = %self.cause, "a stanza could not be handled");
+        let condition = match self.side {
+            Side::Peer => StanzaCondition::BadRequest,
+            Side::Us => StanzaCondition::InternalServerError,
+            Side::Upstream if self.retry => StanzaCondition::ResourceConstraint,
+            Side::Upstream => StanzaCondition::InternalServerError,
+        };
+        StanzaError::new(condition).text(self.public.clone())
+    }
+    /// As the end of a stream. Logs the cause.
+    pub fn stream(&self) -> StreamError {
+        tracing::warn!(cause = %self.cause, "a stream could not go on");
+        let condition = match self.side {
+            Side::Peer => StreamCondition::PolicyViolation,
+            Side::Us => StreamCondition::InternalServerError,
+            Side::Upstream => StreamCondition::ResourceConstraint,
+        };
+        StreamError::new(condition).text(self.public.clone())
+    }
+}
+
+/// A store error as an answer to a stanza.
+pub fn store_error(error: store::StoreError) -> StanzaError {
+    Fault::from(error).stanza()
+}

@@ -1,0 +1,230 @@
+//! How a feature declares itself: one constant with everything the outside needs to know.
+//!
+//! The documentation (`docs/xeps.md`, `docs/config.md`), disco replies, stream features and the order of hooks
+//! are all derived from these constants.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::hooks::{
+    Available, Closing, Deliver, Entry, Handler, Incoming, Interest, Opened, Outgoing, Phase, Point, Removed,
+    Undelivered,
+};
+use crate::iq::{IqHandler, IqKey};
+use crate::limits::Limits;
+
+/// A specification that a feature implements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// `XEP-0199`, `RFC 6121`.
+    pub name: &'static str,
+    /// Title.
+    pub title: &'static str,
+    /// Version implemented; empty for an RFC.
+    pub version: &'static str,
+    /// What is left out; empty if nothing is.
+    pub left_out: &'static str,
+}
+
+/// A feature variable for service discovery (XEP-0030).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disco {
+    /// Of the domain.
+    Server(&'static str),
+    /// Of each account.
+    Account(&'static str),
+}
+
+/// The type of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `true` or `false`
+    Bool,
+    /// A whole number in a range.
+    Int(i64, i64),
+    /// Text.
+    Text,
+}
+
+/// The value of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A switch.
+    Bool(bool),
+    /// A number.
+    Int(i64),
+    /// Text.
+    Text(std::borrow::Cow<'static, str>),
+}
+
+/// An option of a feature: a key in its table of the configuration.
+#[derive(Clone, Debug)]
+pub struct OptionSpec {
+    /// The key.
+    pub key: &'static str,
+    /// The type.
+    pub kind: Kind,
+    /// The default.
+    pub default: Value,
+    /// One sentence, with the unit.
+    pub doc: &'static str,
+}
+
+/// The options of one feature, complete and of the right types.
+#[derive(Clone, Debug, Default)]
+pub struct Options(BTreeMap<&'static str, Value>);
+
+impl Options {
+    /// All defaults.
+    pub fn defaults(specs: &'static [OptionSpec]) -> Options {
+        Options(specs.iter().map(|s| (s.key, s.default.clone())).collect())
+    }
+    /// Sets one option.
+    ///
+    /// # Errors
+    /// One sentence that says what is wrong and what is expected.
+    pub fn set(&mut self, specs: &'static [OptionSpec], key: &str, value: Value) -> Result<(), String> {
+        let Some(spec) = specs.iter().find(|s| s.key == key) else {
+            return Err(format!("unknown option \"{key}\""));
+        };
+        match (&spec.kind, &value) {
+            (Kind::Bool, Value::Bool(_)) | (Kind::Text, Value::Text(_)) => {}
+            (Kind::Int(low, high), Value::Int(n)) if low <= n && n <= high => {}
+            (Kind::Int(low, high), Value::Int(_)) => {
+                return Err(format!("\"{key}\" must be between {low} and {high}"));
+            }
+            (Kind::Bool, _) => return Err(format!("\"{key}\" must be true or false")),
+            (Kind::Int(..), _) => return Err(format!("\"{key}\" must be a whole number")),
+            (Kind::Text, _) => return Err(format!("\"{key}\" must be text in quotes")),
+        }
+        self.0.insert(spec.key, value);
+        Ok(())
+    }
+    /// A switch; false if it was never declared.
+    pub fn bool(&self, key: &str) -> bool {
+        matches!(self.0.get(key), Some(Value::Bool(true)))
+    }
+    /// A number; zero if it was never declared.
+    pub fn int(&self, key: &str) -> i64 {
+        match self.0.get(key) {
+            Some(Value::Int(n)) => *n,
+            _ => 0,
+        }
+    }
+    /// Text; empty if it was never declared.
+    pub fn text(&self, key: &str) -> &str {
+        match self.0.get(key) {
+            Some(Value::Text(t)) => t,
+            _ => "",
+        }
+    }
+}
+
+/// Everything that the outside needs to know of a feature.
+pub struct Feature {
+    /// Its name in the configuration: `[modules] name = false`.
+    pub name: &'static str,
+    /// One sentence for the documentation.
+    pub summary: &'static str,
+    /// What it implements.
+    pub specs: &'static [Spec],
+    /// Feature variables.
+    pub disco: &'static [Disco],
+    /// Elements for `<stream:features/>` after authentication, ready to send.
+    pub stream_features: &'static [&'static str],
+    /// Requests that it answers.
+    pub iq: &'static [IqKey],
+    /// Options.
+    pub options: &'static [OptionSpec],
+    /// Features that must be on as well.
+    pub needs: &'static [&'static str],
+    /// Whether it is on unless switched off.
+    pub default_on: bool,
+    /// Registers its handlers.
+    pub build: fn(&mut Builder<'_>),
+}
+
+impl Feature {
+    /// Nothing; for `..Feature::EMPTY`.
+    pub const EMPTY: Feature = Feature {
+        name: "",
+        summary: "",
+        specs: &[],
+        disco: &[],
+        stream_features: &[],
+        iq: &[],
+        options: &[],
+        needs: &[],
+        default_on: true,
+        build: |_| {},
+    };
+}
+
+/// Handlers while a host is being built.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) outgoing: Vec<Entry<Outgoing>>,
+    pub(crate) incoming: Vec<Entry<Incoming>>,
+    pub(crate) deliver: Vec<Entry<Deliver>>,
+    pub(crate) undelivered: Vec<Entry<Undelivered>>,
+    pub(crate) opened: Vec<Entry<Opened>>,
+    pub(crate) available: Vec<Entry<Available>>,
+    pub(crate) closing: Vec<Entry<Closing>>,
+    pub(crate) removed: Vec<Entry<Removed>>,
+    pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
+}
+
+/// What a feature registers with.
+pub struct Builder<'a> {
+    pub(crate) owner: &'static str,
+    /// The options of the feature.
+    pub options: &'a Options,
+    /// The domain of the host.
+    pub domain: &'a str,
+    /// The node's limits.
+    pub limits: &'a Limits,
+    pub(crate) parts: &'a mut Parts,
+}
+
+macro_rules! register {
+    ($($(#[$doc:meta])* $name:ident: $point:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        pub fn $name(&mut self, phase: Phase, interest: Interest, handler: impl Handler<$point> + 'static) {
+            self.parts.$name.push(entry(self.owner, phase, interest, handler));
+        }
+    )*};
+}
+
+fn entry<P: Point>(
+    owner: &'static str,
+    phase: Phase,
+    interest: Interest,
+    handler: impl Handler<P> + 'static,
+) -> Entry<P> {
+    Entry { owner, phase, interest, run: Arc::new(handler) }
+}
+
+impl Builder<'_> {
+    register! {
+        /// A handler for stanzas from local sessions.
+        outgoing: Outgoing,
+        /// A handler for stanzas to local accounts.
+        incoming: Incoming,
+        /// A handler before a session's queue.
+        deliver: Deliver,
+        /// A handler for messages that nobody took.
+        undelivered: Undelivered,
+        /// A handler for new sessions.
+        opened: Opened,
+        /// A handler for resources that become available or change their priority.
+        available: Available,
+        /// A handler for ending sessions.
+        closing: Closing,
+        /// A handler for removed accounts.
+        removed: Removed,
+    }
+    /// A handler for a request that the feature declared.
+    pub fn iq(&mut self, key: IqKey, handler: impl IqHandler + 'static) {
+        self.parts.iq.push((key, self.owner, Arc::new(handler)));
+    }
+}

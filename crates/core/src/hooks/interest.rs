@@ -1,0 +1,80 @@
+//! Declared interest: which stanzas a handler wants to see.
+
+use stanza::{Head, KindSet};
+use xml::{Ns, NsSet};
+
+/// What a handler wants to see. All three conditions must hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Interest {
+    /// Kinds and types.
+    pub kinds: KindSet,
+    /// Any of these namespaces among the children; the empty set asks for nothing.
+    pub payloads: NsSet,
+    /// All of these session flags.
+    pub flags: u64,
+}
+
+/// The same of one stanza.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    /// The one bit of kind and type.
+    pub kind: u32,
+    /// Namespaces among the children.
+    pub payloads: u128,
+    /// Flags of the session concerned.
+    pub flags: u64,
+}
+
+impl Interest {
+    /// Everything.
+    pub const ALL: Interest = Interest { kinds: KindSet::ALL, payloads: NsSet(0), flags: 0 };
+    /// Only these kinds.
+    pub const fn kinds(kinds: KindSet) -> Interest {
+        Interest { kinds, ..Interest::ALL }
+    }
+    /// Only with a child in this namespace.
+    #[must_use]
+    pub const fn payload(mut self, ns: Ns) -> Interest {
+        self.payloads.0 |= ns.bit();
+        self
+    }
+    /// Only for sessions with these flags.
+    #[must_use]
+    pub const fn flags(mut self, flags: u64) -> Interest {
+        self.flags |= flags;
+        self
+    }
+    /// Whether the stanza is of interest.
+    pub const fn wants(&self, probe: &Probe) -> bool {
+        self.kinds.0 & probe.kind != 0
+            && (self.payloads.0 == 0 || self.payloads.0 & probe.payloads != 0)
+            && self.flags & probe.flags == self.flags
+    }
+}
+
+impl Probe {
+    /// The probe of a stanza.
+    pub fn of(head: &Head, flags: u64) -> Probe {
+        Probe { kind: head.kind.bit(), payloads: head.payloads().0, flags }
+    }
+    /// The probe of an event that is no stanza.
+    pub const EVENT: Probe = Probe { kind: u32::MAX, payloads: u128::MAX, flags: u64::MAX };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stanza::{Kind, MessageType};
+
+    #[test]
+    fn all_three_conditions_count() {
+        let chat = Kind::Message(MessageType::Chat).bit();
+        let interest = Interest::kinds(KindSet::MESSAGES).payload(Ns::Delay).flags(2);
+        let probe = |kind, payloads, flags| Probe { kind, payloads, flags };
+        assert!(interest.wants(&probe(chat, Ns::Delay.bit(), 3)));
+        assert!(!interest.wants(&probe(chat, 0, 3)));
+        assert!(!interest.wants(&probe(chat, Ns::Delay.bit(), 1)));
+        assert!(!interest.wants(&probe(1 << 20, Ns::Delay.bit(), 3)));
+        assert!(Interest::ALL.wants(&probe(chat, 0, 0)));
+    }
+}

@@ -1,0 +1,108 @@
+//! Hook points: typed, in named phases, with declared interest.
+//!
+//! A feature that wants to see stanzas registers a handler for a [`Point`] in a [`Phase`] with an
+//! [`Interest`]. There are no priorities: inside a phase the position in the feature registry decides. Chains
+//! are built once for a host and frozen; running one costs two ANDs for each handler that is not interested.
+//!
+//! The trap: handlers on the stanza path are not async. Who needs the database returns [`Flow::Wait`]; the
+//! sender's stream stops reading until it is done, which is what keeps the order between two addresses.
+
+mod chain;
+mod interest;
+mod phase;
+pub mod point;
+
+pub use chain::{Chain, Entry, Handler, Ran};
+pub use interest::{Interest, Probe};
+pub use phase::{OnFailure, Phase};
+pub use point::{
+    Available, AvailableCtx, Closing, ClosingCtx, Deliver, DeliverCtx, Incoming, IncomingCtx, Opened,
+    OpenedCtx, Outgoing, OutgoingCtx, Point, Removed, RemovedCtx, Undelivered, UndeliveredCtx,
+};
+
+use base::spawn::BoxFuture;
+use stanza::StanzaError;
+
+use crate::effect::Effects;
+
+/// What a handler wants to happen with the stanza.
+pub enum Flow {
+    /// Go on with the next handler.
+    Next,
+    /// The chain ends here.
+    Stop(Verdict),
+    /// The answer needs something slow. The chain goes on behind this handler when it is there.
+    Wait(Later),
+}
+
+/// How a chain was ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The handler took care of the stanza.
+    Consumed,
+    /// The sender gets this error.
+    Refused(StanzaError),
+}
+
+/// A slow answer. It owns all it needs.
+pub type Later = BoxFuture<'static, Outcome>;
+
+/// The slow answer, when it is there. A future that waits again is a mistake of the handler and counts as `Next`.
+pub struct Outcome {
+    /// Next or Stop.
+    pub flow: Flow,
+    /// What is to be done besides.
+    pub effects: Effects,
+}
+
+impl Outcome {
+    /// The handler took the stanza.
+    pub fn consumed(effects: Effects) -> Outcome {
+        Outcome { flow: Flow::Stop(Verdict::Consumed), effects }
+    }
+    /// The sender gets an error.
+    pub fn refused(error: impl Into<StanzaError>) -> Outcome {
+        Outcome { flow: Flow::Stop(Verdict::Refused(error.into())), effects: Effects::default() }
+    }
+    /// The chain goes on.
+    pub fn next() -> Outcome {
+        Outcome { flow: Flow::Next, effects: Effects::default() }
+    }
+}
+
+/// All chains of a host. A field a point: no look-up, no strings.
+#[derive(Default)]
+pub struct Hooks {
+    /// From a local session, before routing.
+    pub outgoing: Chain<Outgoing>,
+    /// For a local account, before resources are chosen.
+    pub incoming: Chain<Incoming>,
+    /// For one session, before its queue.
+    pub deliver: Chain<Deliver>,
+    /// Nobody took it.
+    pub undelivered: Chain<Undelivered>,
+    /// A resource was bound.
+    pub opened: Chain<Opened>,
+    /// A resource became available or changed its priority.
+    pub available: Chain<Available>,
+    /// A session ends.
+    pub closing: Chain<Closing>,
+    /// An account was removed.
+    pub removed: Chain<Removed>,
+}
+
+impl Hooks {
+    /// The frozen order, a line a handler: `point phase owner`. Compared with a golden file.
+    pub fn order(&self) -> String {
+        let mut out = String::new();
+        self.outgoing.describe(&mut out);
+        self.incoming.describe(&mut out);
+        self.deliver.describe(&mut out);
+        self.undelivered.describe(&mut out);
+        self.opened.describe(&mut out);
+        self.available.describe(&mut out);
+        self.closing.describe(&mut out);
+        self.removed.describe(&mut out);
+        out
+    }
+}

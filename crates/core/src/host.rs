@@ -1,0 +1,127 @@
+//! A virtual host: its domain, its frozen hook chains, its IQ table and what it says of itself.
+//!
+//! A reload builds a new host and swaps it; sessions keep the one that they were bound with.
+
+use std::collections::BTreeMap;
+
+use jid::Jid;
+
+use crate::disco::DiscoInfo;
+use crate::feature::{Builder, Feature, Options, Parts};
+use crate::hooks::{Chain, Hooks};
+use crate::iq::IqTable;
+use crate::limits::Limits;
+
+/// A virtual host.
+pub struct Host {
+    /// Its domain as an address.
+    pub jid: Jid,
+    /// Its hook chains.
+    pub hooks: Hooks,
+    /// Its request handlers.
+    pub iq: IqTable,
+    /// What the domain says of itself (XEP-0030).
+    pub disco_server: DiscoInfo,
+    /// What its accounts say of themselves.
+    pub disco_account: DiscoInfo,
+    /// Elements for `<stream:features/>` after authentication, besides those of negotiation.
+    pub stream_features: Vec<u8>,
+    /// Names of the features that are on, in registry order.
+    pub features: Vec<&'static str>,
+}
+
+/// A feature that is on, with its options.
+pub struct Enabled {
+    /// The declaration.
+    pub feature: &'static Feature,
+    /// Complete options.
+    pub options: Options,
+}
+
+/// Why a host cannot be built. Each is one sentence with the mend.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum HostError {
+    /// Two features want the same request.
+    #[error("{0} and {1} both answer the same request; switch one of them off under [modules]")]
+    TwoOwners(&'static str, &'static str),
+    /// A feature registered a request that it did not declare, or the other way round.
+    #[error("{0} does not register the requests that it declares")]
+    Undeclared(&'static str),
+    /// A needed feature is off.
+    #[error("{0} needs {1}; switch {1} on or {0} off under [modules]")]
+    Missing(&'static str, &'static str),
+    /// The domain is no address.
+    #[error("\"{0}\" is not a domain")]
+    Domain(String),
+}
+
+impl Host {
+    /// Builds a host from its features, in registry order.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub fn build(domain: &str, enabled: &[Enabled], limits: &Limits) -> Result<Host, HostError> {
+        let jid = Jid::parse(domain).ok().filter(|j| j.as_ref().is_domain());
+        let jid = jid.ok_or_else(|| HostError::Domain(domain.to_owned()))?;
+        let mut parts = Parts::default();
+        let mut features = Vec::new();
+        let mut stream_features = Vec::new();
+        for Enabled { feature, options } in enabled {
+            if let Some(missing) =
+                feature.needs.iter().find(|n| !enabled.iter().any(|e| e.feature.name == **n))
+            {
+                return Err(HostError::Missing(feature.name, missing));
+            }
+            let before = parts.iq.len();
+            (feature.build)(&mut Builder {
+                owner: feature.name,
+                options,
+                domain: jid.as_ref().as_str(),
+                limits,
+                parts: &mut parts,
+            });
+            let mut registered: Vec<_> =
+                parts.iq[before..].iter().map(|(key, ..)| format!("{key:?}")).collect();
+            let mut declared: Vec<_> = feature.iq.iter().map(|key| format!("{key:?}")).collect();
+            registered.sort();
+            declared.sort();
+            if registered != declared {
+                return Err(HostError::Undeclared(feature.name));
+            }
+            for element in feature.stream_features {
+                stream_features.extend_from_slice(element.as_bytes());
+            }
+            features.push(feature.name);
+        }
+        let mut iq = IqTable::default();
+        for (key, owner, handler) in parts.iq {
+            iq.add(key, owner, handler).map_err(|first| HostError::TwoOwners(first, owner))?;
+        }
+        let hooks = Hooks {
+            outgoing: Chain::freeze(parts.outgoing),
+            incoming: Chain::freeze(parts.incoming),
+            deliver: Chain::freeze(parts.deliver),
+            undelivered: Chain::freeze(parts.undelivered),
+            opened: Chain::freeze(parts.opened),
+            available: Chain::freeze(parts.available),
+            closing: Chain::freeze(parts.closing),
+            removed: Chain::freeze(parts.removed),
+        };
+        let (disco_server, disco_account) = DiscoInfo::of(enabled.iter().map(|e| e.feature));
+        Ok(Host { jid, hooks, iq, disco_server, disco_account, stream_features, features })
+    }
+
+    /// The domain.
+    pub fn domain(&self) -> &str {
+        self.jid.as_ref().as_str()
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Host({})", self.jid)
+    }
+}
+
+/// Hosts by domain.
+pub type Hosts = BTreeMap<String, std::sync::Arc<Host>>;

@@ -1,0 +1,186 @@
+//! The IQ table: RFC 6120 section 8.2.3. One (target, namespace, name, get or set) has exactly one handler.
+//!
+//! It is a table and not a chain, so two features can never both answer. A second claimant is an error when
+//! the host is built.
+
+use std::sync::Arc;
+
+use base::spawn::BoxFuture;
+use hashbrown::HashMap;
+use jid::JidRef;
+use stanza::{Head, IqType, Kind, StanzaCondition, StanzaError};
+use xml::Ns;
+
+use crate::effect::Effects;
+use crate::host::Host;
+use crate::node::Node;
+use crate::session::Session;
+
+/// Whom a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// The domain itself.
+    Server,
+    /// The sender's own account: no `to`, or its own bare address.
+    OwnAccount,
+    /// Another account's bare address: the server answers on its behalf.
+    Account,
+}
+
+/// Key of a handler, and its declaration in a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IqKey {
+    /// Whom the request is for.
+    pub target: Target,
+    /// True for set, false for get.
+    pub set: bool,
+    /// Namespace of the payload.
+    pub ns: Ns,
+    /// Name of the payload.
+    pub name: &'static str,
+}
+
+impl IqKey {
+    /// A request of type get.
+    pub const fn get(target: Target, ns: Ns, name: &'static str) -> IqKey {
+        IqKey { target, set: false, ns, name }
+    }
+    /// A request of type set.
+    pub const fn set(target: Target, ns: Ns, name: &'static str) -> IqKey {
+        IqKey { target, set: true, ns, name }
+    }
+}
+
+/// A request to be answered.
+pub struct IqRequest<'a> {
+    /// The node.
+    pub node: &'a Arc<Node>,
+    /// The host that answers.
+    pub host: &'a Arc<Host>,
+    /// The requesting session, if it is local.
+    pub session: Option<&'a Arc<Session>>,
+    /// The requester.
+    pub from: JidRef<'a>,
+    /// The `to`, if there was one.
+    pub to: Option<JidRef<'a>>,
+    /// Positions and facts.
+    pub head: &'a Head,
+    /// The whole stanza.
+    pub bytes: &'a [u8],
+    /// What else is to be done, before the reply.
+    pub effects: &'a mut Effects,
+}
+
+impl IqRequest<'_> {
+    /// The payload element.
+    pub fn payload(&self) -> &[u8] {
+        self.head.first.map(|f| f.span.of(self.bytes)).unwrap_or_default()
+    }
+    /// A tree over the whole stanza.
+    ///
+    /// # Errors
+    /// `bad-request`; a checked stanza has none.
+    pub fn tree(&self) -> Result<xml::Tree<'_>, StanzaError> {
+        crate::frame::tree(self.bytes).map_err(|_| StanzaCondition::BadRequest.into())
+    }
+}
+
+/// Payload of the result (may be empty), or the error.
+pub type IqAnswer = Result<Vec<u8>, StanzaError>;
+
+/// Answer now, or later.
+pub enum IqFlow {
+    /// The answer is here.
+    Reply(IqAnswer),
+    /// The answer needs something slow; the requester's stream stops reading meanwhile.
+    Wait(BoxFuture<'static, (IqAnswer, Effects)>),
+}
+
+impl IqFlow {
+    /// An empty result.
+    pub fn empty() -> IqFlow {
+        IqFlow::Reply(Ok(Vec::new()))
+    }
+    /// A result with a payload.
+    pub fn result(write: impl FnOnce(&mut xml::Writer<'_>)) -> IqFlow {
+        let mut out = Vec::with_capacity(128);
+        write(&mut xml::Writer::new(&mut out));
+        IqFlow::Reply(Ok(out))
+    }
+    /// An error.
+    pub fn error(error: impl Into<StanzaError>) -> IqFlow {
+        IqFlow::Reply(Err(error.into()))
+    }
+}
+
+/// Answers one kind of request. A closure of the right type is one.
+pub trait IqHandler: Send + Sync {
+    /// Answers. Must not block.
+    fn answer(&self, request: &mut IqRequest<'_>) -> IqFlow;
+}
+
+impl<F> IqHandler for F
+where
+    F: Fn(&mut IqRequest<'_>) -> IqFlow + Send + Sync,
+{
+    fn answer(&self, request: &mut IqRequest<'_>) -> IqFlow {
+        self(request)
+    }
+}
+
+/// All handlers of a host.
+#[derive(Default)]
+pub struct IqTable(HashMap<IqKey, (&'static str, Arc<dyn IqHandler>)>);
+
+impl IqTable {
+    /// Adds a handler.
+    ///
+    /// # Errors
+    /// The name of the feature that has the key already.
+    pub fn add(
+        &mut self,
+        key: IqKey,
+        owner: &'static str,
+        handler: Arc<dyn IqHandler>,
+    ) -> Result<(), &'static str> {
+        match self.0.entry(key) {
+            hashbrown::hash_map::Entry::Occupied(taken) => Err(taken.get().0),
+            hashbrown::hash_map::Entry::Vacant(free) => {
+                free.insert((owner, handler));
+                Ok(())
+            }
+        }
+    }
+
+    /// The handler for a stanza.
+    pub fn find(&self, target: Target, head: &Head, bytes: &[u8]) -> Option<&Arc<dyn IqHandler>> {
+        let first = head.first?;
+        let key = Key {
+            target,
+            set: head.kind == Kind::Iq(IqType::Set),
+            ns: first.ns?,
+            name: first.name.str(bytes),
+        };
+        self.0.get(&key).map(|(_, handler)| handler)
+    }
+
+    /// Which keys exist, and whose they are.
+    pub fn keys(&self) -> impl Iterator<Item = (IqKey, &'static str)> + '_ {
+        self.0.iter().map(|(key, (owner, _))| (*key, *owner))
+    }
+}
+
+/// A key with a borrowed name.
+#[derive(Hash)]
+struct Key<'a> {
+    target: Target,
+    set: bool,
+    ns: Ns,
+    name: &'a str,
+}
+
+impl hashbrown::Equivalent<IqKey> for Key<'_> {
+    fn equivalent(&self, key: &IqKey) -> bool {
+        self.target == key.target && self.set == key.set && self.ns == key.ns && self.name == key.name
+    }
+}

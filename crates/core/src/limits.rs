@@ -1,0 +1,92 @@
+//! Every limit of the engine with its default, in one place.
+//!
+//! Limits before authentication are tighter than those after it. Sizes are bytes, times are seconds.
+
+/// Limits for stanzas that are already inside: generous, because they were checked at the door.
+pub const FRAME_LIMITS: xml::Limits = xml::Limits {
+    element_bytes: 16 * 1024 * 1024,
+    depth: 64,
+    attributes: 64,
+    prefixes: 32,
+    name_bytes: 1024,
+};
+
+/// Limits of a running node.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Largest stanza of an authenticated client.
+    pub stanza_bytes: u32,
+    /// Largest element before authentication.
+    pub negotiation_bytes: u32,
+    /// Time from connect to a bound resource.
+    pub negotiation_seconds: u32,
+    /// Failed authentications on one stream before it is closed (RFC 6120 section 6.4.5 names 2 to 5).
+    pub auth_attempts: u8,
+    /// Silence after which a client is asked for a sign of life.
+    pub idle_seconds: u32,
+    /// Time to answer that question.
+    pub ping_seconds: u32,
+    /// A receiver that does not read for this long is closed.
+    pub blocked_seconds: u32,
+    /// Queue of one session: messages.
+    pub queue_message_bytes: u32,
+    /// Queue of one session: presence; the oldest is dropped beyond it.
+    pub queue_presence_bytes: u32,
+    /// Queue of one session: IQ and the rest; beyond it the stream is closed.
+    pub queue_control_bytes: u32,
+    /// Resources of one account at a time.
+    pub sessions_per_account: u16,
+    /// Contacts of one account.
+    pub roster_items: u32,
+    /// Entities that one session may have sent directed presence to.
+    pub directed_presence: u16,
+    /// Longest resource that a client may ask for.
+    pub resource_bytes: u16,
+    /// Connections at a time.
+    pub connections: u32,
+    /// Connections at a time from one address.
+    pub connections_per_address: u32,
+    /// Streams that are not authenticated yet.
+    pub half_open: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            stanza_bytes: 262_144,
+            negotiation_bytes: 16_384,
+            negotiation_seconds: 30,
+            auth_attempts: 3,
+            idle_seconds: 600,
+            ping_seconds: 60,
+            blocked_seconds: 60,
+            queue_message_bytes: 1_048_576,
+            queue_presence_bytes: 262_144,
+            queue_control_bytes: 2_097_152,
+            sessions_per_account: 32,
+            roster_items: 5_000,
+            directed_presence: 256,
+            resource_bytes: 512,
+            connections: 1_000_000,
+            connections_per_address: 100_000,
+            half_open: 100_000,
+        }
+    }
+}
+
+impl Limits {
+    /// The parser's limits for an authenticated client.
+    pub const fn stanza(&self) -> xml::Limits {
+        xml::Limits { element_bytes: self.stanza_bytes, ..FRAME_LIMITS }
+    }
+    /// The parser's limits before authentication.
+    pub const fn negotiation(&self) -> xml::Limits {
+        xml::Limits {
+            element_bytes: self.negotiation_bytes,
+            depth: 8,
+            attributes: 32,
+            prefixes: 16,
+            name_bytes: 256,
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! A running node: everything that sessions and features share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use base::clock::Clock;
+use base::spawn::Spawner;
+use cluster::Cluster;
+use jid::{Jid, JidRef};
+use parking_lot::RwLock;
+use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
+use store::{AddressId, RosterItem, RosterSnapshot, Stores};
+
+use crate::account::Account;
+use crate::effect::Effects;
+use crate::hooks::{ClosingCtx, OpenedCtx, Probe, Ran, RemovedCtx};
+use crate::host::{Host, Hosts};
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::router::Work;
+use crate::router::table::{Table, bare_hash};
+use crate::session::{Link, Links, Session, flags};
+
+/// What a node is made of.
+pub struct Parts {
+    /// Virtual hosts by domain.
+    pub hosts: Hosts,
+    /// Storage.
+    pub stores: Stores,
+    /// The other nodes.
+    pub cluster: Arc<dyn Cluster>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Tasks.
+    pub spawner: Arc<dyn Spawner>,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Limits.
+    pub limits: Limits,
+    /// Version of the software, for XEP-0092.
+    pub version: &'static str,
+}
+
+/// A running node.
+pub struct Node {
+    hosts: RwLock<Hosts>,
+    /// Which accounts have a resource connected here.
+    pub table: Table,
+    /// All connections.
+    pub links: Links,
+    /// Storage.
+    pub stores: Stores,
+    /// The other nodes.
+    pub cluster: Arc<dyn Cluster>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Tasks.
+    pub spawner: Arc<dyn Spawner>,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Limits.
+    pub limits: Limits,
+    /// Version of the software.
+    pub version: &'static str,
+    now: AtomicU32,
+    /// Bumped by every roster write for an account, in stripes: a login that was read before and binds after
+    /// such a write reads the roster again.
+    epochs: Box<[AtomicU32; 256]>,
+}
+
+/// Who authenticated on a stream, with what the one round trip of the login brought.
+#[derive(Debug)]
+pub struct Principal {
+    /// The host.
+    pub host: Arc<Host>,
+    /// The bare address.
+    pub jid: Jid,
+    /// Its number.
+    pub id: AddressId,
+    /// The roster.
+    pub roster: Vec<RosterItem>,
+    /// Its version.
+    pub roster_version: u64,
+    /// Messages in the offline store.
+    pub offline: u32,
+    /// [`Node::epoch`] before the store was asked.
+    pub epoch: u32,
+    /// No account in the store: SASL ANONYMOUS.
+    pub ephemeral: bool,
+}
+
+impl Node {
+    /// Puts a node together.
+    pub fn new(parts: Parts) -> Arc<Node> {
+        Arc::new(Node {
+            hosts: RwLock::new(parts.hosts),
+            table: Table::default(),
+            links: Links::default(),
+            stores: parts.stores,
+            cluster: parts.cluster,
+            now: AtomicU32::new(parts.clock.seconds()),
+            clock: parts.clock,
+            spawner: parts.spawner,
+            metrics: parts.metrics,
+            limits: parts.limits,
+            version: parts.version,
+            epochs: Box::new([const { AtomicU32::new(0) }; 256]),
+        })
+    }
+
+    /// The host of a domain, if it is served here.
+    pub fn host(&self, domain: &str) -> Option<Arc<Host>> {
+        self.hosts.read().get(domain).cloned()
+    }
+    pub(crate) fn host_names<T>(&self, f: impl FnOnce(&Hosts) -> T) -> T {
+        f(&self.hosts.read())
+    }
+    /// All hosts.
+    pub fn hosts(&self) -> Vec<Arc<Host>> {
+        self.hosts.read().values().cloned().collect()
+    }
+    /// Swaps all hosts; sessions keep theirs until they end.
+    pub fn set_hosts(&self, hosts: Hosts) {
+        *self.hosts.write() = hosts;
+    }
+    /// Seconds of the node's clock, as of the last sweep: cheap enough for every stanza.
+    pub fn seconds(&self) -> u32 {
+        self.now.load(Ordering::Relaxed)
+    }
+    /// To be called once a second: rings the alarms that are due.
+    pub fn sweep(&self) {
+        let now = self.clock.seconds();
+        self.now.store(now, Ordering::Relaxed);
+        self.links.sweep(now);
+    }
+
+    /// Count of roster writes in the stripe of this account.
+    pub fn epoch(&self, jid: JidRef<'_>) -> u32 {
+        self.stripe(jid).load(Ordering::Acquire)
+    }
+    fn stripe(&self, jid: JidRef<'_>) -> &AtomicU32 {
+        &self.epochs[(bare_hash(jid) >> 20) as usize % 256]
+    }
+
+    /// Tells the node that the store changed one contact of an account. Views of connected accounts follow.
+    pub fn roster_changed(
+        &self,
+        owner: JidRef<'_>,
+        contact: JidRef<'_>,
+        after: Option<&RosterItem>,
+        version: u64,
+    ) {
+        self.stripe(owner).fetch_add(1, Ordering::AcqRel);
+        if let Some(account) = self.table.find(owner) {
+            let hash = bare_hash(contact);
+            account.with(|state| state.apply(hash, after, version));
+        }
+    }
+
+    /// Binds a resource (RFC 6120 section 7). A connected resource of the same name is ended with `conflict`
+    /// (section 7.7.2.2, policy 1); without a name the server makes one.
+    ///
+    /// # Errors
+    /// `resource-constraint` when the account has too many resources, `jid-malformed` for a bad name.
+    pub fn bind(
+        self: &Arc<Self>,
+        principal: Principal,
+        resource: Option<&str>,
+        link: &Arc<Link>,
+    ) -> Result<Arc<Session>, StanzaError> {
+        let bare = principal.jid.as_ref();
+        let jid = match resource.filter(|r| !r.is_empty()) {
+            Some(r) if r.len() > usize::from(self.limits.resource_bytes) => {
+                return Err(StanzaError::new(StanzaCondition::BadRequest).text("the resource is too long"));
+            }
+            Some(r) => bare.with_resource(r),
+            None => bare.with_resource(&base::id::random_id()),
+        }
+        .map_err(|e| StanzaError::new(StanzaCondition::BadRequest).text(e.to_string()))?;
+        let resource = jid.as_ref().resource().unwrap_or_default().to_owned();
+        let Principal { host, jid: bare, id, roster, roster_version, offline, epoch, ephemeral } = principal;
+        let mut snapshot = Some(RosterSnapshot { version: roster_version, items: roster });
+        let stale = self.epoch(bare.as_ref()) != epoch;
+        let limit = usize::from(self.limits.sessions_per_account);
+        for _ in 0..8 {
+            if let Some(old) = self.table.find(bare.as_ref()).and_then(|a| a.session(&resource)) {
+                self.displace(&old);
+            }
+            let bound = self.table.bind(
+                bare.as_ref(),
+                || Arc::new(Account::new(id, bare.clone(), host.clone())),
+                |account, fresh| {
+                    let session = account.with(|state| {
+                        if state.sessions.iter().any(|s| s.resource() == resource) {
+                            return Err(None);
+                        }
+                        if state.sessions.len() >= limit {
+                            return Err(Some(
+                                StanzaError::new(StanzaCondition::ResourceConstraint)
+                                    .text("too many resources are connected; close one of them"),
+                            ));
+                        }
+                        if fresh && let Some(s) = &snapshot {
+                            state.load(&s.items, s.version);
+                        }
+                        state.waiting |= offline > 0;
+                        if !stale && state.roster_version == roster_version {
+                            state.prefetched = snapshot.take().map(Box::new);
+                        }
+                        let session = Arc::new(Session::new(account.clone(), link.clone(), jid.clone()));
+                        if ephemeral {
+                            session.flags.set(flags::EPHEMERAL);
+                        }
+                        state.sessions.push(session.clone());
+                        Ok(session)
+                    })?;
+                    if fresh {
+                        self.cluster.claim(account.hash);
+                    }
+                    Ok(session)
+                },
+            );
+            match bound {
+                Ok(session) => {
+                    self.opened(&session, stale);
+                    return Ok(session);
+                }
+                Err(Some(error)) => return Err(error),
+                Err(None) => {} // somebody bound the same resource in between
+            }
+        }
+        Err(StanzaError::new(StanzaCondition::Conflict))
+    }
+
+    fn opened(self: &Arc<Self>, session: &Arc<Session>, stale: bool) {
+        self.metrics.sessions_opened.inc();
+        if stale && !session.flags.has(flags::EPHEMERAL) {
+            let (node, account) = (self.clone(), session.account.clone());
+            self.spawner.spawn(
+                "roster reload",
+                Box::pin(async move {
+                    match node.stores.roster.get(account.id).await {
+                        Ok(roster) => account.with(|state| {
+                            if roster.version >= state.roster_version {
+                                state.load(&roster.items, roster.version);
+                            }
+                        }),
+                        Err(error) => tracing::warn!(%error, "a roster could not be read again"),
+                    }
+                }),
+            );
+        }
+        let mut work = Work::default();
+        let mut ctx = OpenedCtx { node: self, session, effects: &mut work.effects };
+        let _ = session.account.host.hooks.opened.run(&mut ctx, &Probe::EVENT, 0);
+        self.settle_detached(work);
+    }
+
+    /// Ends a session because a newer one has its resource.
+    fn displace(self: &Arc<Self>, session: &Arc<Session>) {
+        session.link.close(
+            StreamError::new(StreamCondition::Conflict)
+                .text("another client connected with the same resource"),
+        );
+        self.end_session(session);
+    }
+
+    /// Ends a session: closing chain, then out of the table. Does nothing the second time.
+    pub fn end_session(self: &Arc<Self>, session: &Arc<Session>) {
+        if !session.end() {
+            return;
+        }
+        self.metrics.sessions_closed.inc();
+        let mut work = Work::default();
+        let mut ctx = ClosingCtx { node: self, session, effects: &mut work.effects };
+        if let Ran::Wait { later, .. } = session.account.host.hooks.closing.run(&mut ctx, &Probe::EVENT, 0) {
+            let node = self.clone();
+            self.spawner.spawn(
+                "closing",
+                Box::pin(async move {
+                    let outcome = later.await;
+                    node.settle_detached(Work { effects: outcome.effects, ..Work::default() });
+                }),
+            );
+        }
+        let last = self.table.unbind(session);
+        if last {
+            self.cluster.release(session.account.hash);
+        }
+        self.settle_detached(work);
+        // What features kept for the session goes now, not when the last reference does.
+        session.with(|state| *state = crate::session::State::default());
+    }
+
+    /// Takes the queue of a connection that is gone: messages go to other resources or to the store, in order.
+    pub fn leftover(self: &Arc<Self>, session: &Arc<Session>) {
+        let items = session.link.end();
+        let mut work = Work::default();
+        for item in items {
+            self.reroute(session, item, &mut work);
+        }
+        self.settle_detached(work);
+    }
+
+    /// Tells features that an account is gone and ends its sessions.
+    pub fn account_removed(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>, contacts: &[RosterItem]) {
+        if let Some(account) = self.table.find(jid) {
+            for session in account.sessions() {
+                session
+                    .link
+                    .close(StreamError::new(StreamCondition::NotAuthorized).text("the account was removed"));
+                self.end_session(&session);
+            }
+        }
+        self.stripe(jid).fetch_add(1, Ordering::AcqRel);
+        let mut work = Work::default();
+        let mut ctx = RemovedCtx { node: self, host, jid, contacts, effects: &mut work.effects };
+        let _ = host.hooks.removed.run(&mut ctx, &Probe::EVENT, 0);
+        self.settle_detached(work);
+    }
+
+    /// Performs effects that belong to no stanza of a session.
+    pub fn perform(self: &Arc<Self>, effects: Effects) {
+        self.settle_detached(Work { effects, ..Work::default() });
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Node")
+    }
+}

@@ -1,0 +1,72 @@
+//! Presence to many: one frame, one queue entry each. RFC 6121 sections 4.2.2 and 4.4.2.
+//!
+//! The frame carries no `to`; each receiver's own bare address is put in while its queue is written. So a
+//! presence for 150 contacts is one allocation and 150 pointers.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use store::Subscription;
+
+use super::Work;
+use crate::account::{Account, Contact};
+use crate::frame::Frame;
+use crate::node::Node;
+use crate::session::{Item, Stamp};
+
+thread_local! {
+    static CONTACTS: RefCell<Vec<Contact>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Node {
+    /// Sends a presence to every available resource of every contact with one of the subscription bits.
+    pub(crate) fn broadcast(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        frame: &Frame,
+        to: Subscription,
+        _work: &mut Work,
+    ) {
+        let mut contacts = CONTACTS.take();
+        contacts.clear();
+        account.with(|state| {
+            contacts.extend(state.contacts().iter().filter(|c| c.subscription.0 & to.0 != 0));
+        });
+        for contact in &contacts {
+            self.to_contact(contact, frame);
+        }
+        CONTACTS.set(contacts);
+    }
+
+    fn to_contact(self: &Arc<Self>, contact: &Contact, frame: &Frame) {
+        let Some(account) = self.table.by_id(contact.hash, contact.id) else { return };
+        for session in account.sessions() {
+            if session.is_available() {
+                // A queue that is full sheds its oldest presence; a closed one needs none.
+                let _ = self.try_push(&session, Item { frame: frame.clone(), stamp: Stamp::Bare });
+            }
+        }
+    }
+
+    /// Calls `f` with the last presence of every available resource of each contact that this account may see:
+    /// what probes to local contacts would bring (RFC 6121 section 4.3).
+    pub fn each_presence(&self, account: &Arc<Account>, mut f: impl FnMut(&Frame)) {
+        let contacts: Vec<Contact> = account.with(|state| {
+            state.contacts().iter().copied().filter(|c| c.subscription.has(Subscription::TO)).collect()
+        });
+        for contact in contacts {
+            let Some(other) = self.table.by_id(contact.hash, contact.id) else { continue };
+            // The contact's own roster decides, not ours.
+            if !other.with(|state| state.find(account.hash)).has(Subscription::FROM) {
+                continue;
+            }
+            other.each_session(|session| {
+                session.with(|state| {
+                    if let Some(presence) = &state.presence {
+                        f(presence);
+                    }
+                });
+            });
+        }
+    }
+}

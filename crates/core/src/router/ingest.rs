@@ -1,0 +1,173 @@
+//! What a client sends: checks, stamp, chain, route. RFC 6120 sections 8.1, 8.2 and 10.3.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use base::spawn::BoxFuture;
+use jid::JidRef;
+use stanza::{
+    Addresses, Head, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError, restamp,
+};
+
+use super::Work;
+use super::reply::Request;
+use crate::frame::Frame;
+use crate::iq::Target;
+use crate::node::Node;
+use crate::session::Session;
+
+/// What became of a stanza from a client.
+pub enum Ingest {
+    /// It is where it belongs.
+    Done,
+    /// The next stanza may be read when this is done.
+    Wait(BoxFuture<'static, ()>),
+    /// The stream is to be closed.
+    Fatal(StreamError),
+}
+
+thread_local! {
+    static REWRITE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+/// Kept between stanzas; larger ones give their buffer back.
+const REWRITE_KEPT: usize = 64 * 1024;
+
+impl Node {
+    /// Takes one checked stanza of a bound session.
+    pub fn ingest(self: &Arc<Self>, session: &Arc<Session>, bytes: &[u8], head: &Head) -> Ingest {
+        self.metrics.stanza_in(head.kind);
+        let mut work = Work::default();
+        if let Err(fatal) = self.take_in(session, bytes, head, &mut work) {
+            return Ingest::Fatal(fatal);
+        }
+        match self.settle(work) {
+            None => Ingest::Done,
+            Some(rest) => Ingest::Wait(rest),
+        }
+    }
+
+    /// Answers a stanza whose `type` does not exist for its kind.
+    pub fn refuse(self: &Arc<Self>, session: &Arc<Session>, bytes: &[u8], head: &Head, error: &StanzaError) {
+        let mut work = Work::default();
+        self.bounce_to_session(session, bytes, head, None, error, &mut work);
+        self.settle_detached(work);
+    }
+
+    fn take_in(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        bytes: &[u8],
+        head: &Head,
+        work: &mut Work,
+    ) -> Result<(), StreamError> {
+        self.check_from(session, bytes, head)?;
+        let written = head.to(bytes);
+        let parsed = match written.as_deref().map(jid::parse) {
+            None => None,
+            Some(Ok(jid)) => Some(jid),
+            Some(Err(error)) => {
+                // RFC 6120 section 8.3.3.8; the bad address cannot stand in `from` of the answer.
+                let error = StanzaError::new(StanzaCondition::JidMalformed).text(error.to_string());
+                self.bounce_to_session(session, bytes, head, None, &error, work);
+                return Ok(());
+            }
+        };
+        let to = parsed.as_ref().map(jid::Parsed::as_ref);
+        match head.kind {
+            Kind::Iq(_) => self.take_iq(session, bytes, head, to, work),
+            Kind::Message(_) => {
+                // RFC 6120 section 10.3.1: no `to` means the sender's own bare address.
+                let to = to.unwrap_or(session.bare());
+                let frame = stamp(bytes, head, session.full().as_str(), Some(to));
+                self.outgoing(session, frame, Some(to), 0, work);
+            }
+            Kind::Presence(t) => {
+                // Subscriptions are between accounts (RFC 6121 section 3.1.2 and its siblings).
+                let (from, to) = if t.is_subscription() {
+                    (session.bare(), to.map(|t| t.bare()))
+                } else {
+                    (session.full(), to)
+                };
+                let frame = stamp(bytes, head, from.as_str(), to);
+                self.outgoing(session, frame, to, 0, work);
+            }
+        }
+        Ok(())
+    }
+
+    /// RFC 6120 section 8.1.2.1: a wrong `from` ends the stream.
+    fn check_from(&self, session: &Arc<Session>, bytes: &[u8], head: &Head) -> Result<(), StreamError> {
+        let Some(from) = head.from(bytes) else { return Ok(()) };
+        let own = session.full();
+        let right = match jid::parse(&from) {
+            Ok(parsed) => {
+                let from = parsed.as_ref();
+                from.as_str() == own.as_str() || from.as_str() == own.bare().as_str()
+            }
+            Err(_) => false,
+        };
+        if right {
+            Ok(())
+        } else {
+            Err(StreamError::new(StreamCondition::InvalidFrom).text("from is not the address of this stream"))
+        }
+    }
+
+    fn take_iq(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        bytes: &[u8],
+        head: &Head,
+        to: Option<JidRef<'_>>,
+        work: &mut Work,
+    ) {
+        let request = head.kind.is_request();
+        // RFC 6120 section 8.2.3: an id always, exactly one child in a request, at most one in a result.
+        let bad = if head.raw_id(bytes).is_none() {
+            Some("an iq needs an id")
+        } else if request && head.children != 1 {
+            Some("an iq of type get or set has exactly one child")
+        } else if head.kind == Kind::Iq(IqType::Result) && head.children > 1 {
+            Some("an iq of type result has at most one child")
+        } else {
+            None
+        };
+        if let Some(text) = bad {
+            let error = StanzaError::new(StanzaCondition::BadRequest).text(text);
+            self.bounce_to_session(session, bytes, head, to, &error, work);
+            return;
+        }
+        let host = &session.account.host;
+        let target = match to {
+            None => Some(Target::OwnAccount),
+            Some(to) if to.as_str() == session.bare().as_str() => Some(Target::OwnAccount),
+            Some(to) if to.as_str() == host.domain() => Some(Target::Server),
+            Some(_) => None,
+        };
+        match target {
+            // Answered here, so neither stamped nor copied. The outgoing chain polices what leaves, not this.
+            Some(target) if request => {
+                let from = session.full();
+                self.serve(&Request { host, target, session: Some(session), from, to, head, bytes }, work);
+            }
+            Some(_) => {} // an answer to the server: the silence of the line is over, and that is all
+            None => {
+                let frame = stamp(bytes, head, session.full().as_str(), to);
+                self.outgoing(session, frame, to, 0, work);
+            }
+        }
+    }
+}
+
+/// Writes the addresses and makes the frame: the one allocation of a stanza.
+fn stamp(bytes: &[u8], head: &Head, from: &str, to: Option<JidRef<'_>>) -> Frame {
+    let to = to.map(|t| t.as_str());
+    REWRITE.with_borrow_mut(|out| {
+        let head = restamp(bytes, head, Addresses { from: Some(from), to }, out);
+        let frame = Frame::new(head, out);
+        if out.capacity() > REWRITE_KEPT {
+            *out = Vec::new();
+        }
+        frame
+    })
+}

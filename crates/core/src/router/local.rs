@@ -1,0 +1,312 @@
+//! Delivery to local accounts: RFC 6121 section 8.5, by the decisions of [`super::rules`].
+
+use std::sync::Arc;
+
+use jid::JidRef;
+use stanza::{Kind, MessageType, StanzaCondition, StanzaError};
+use store::Subscription;
+
+use super::reply::Request;
+use super::rules::{self, Action, Form, Resources};
+use super::{Resumed, Then, Work};
+use crate::account::Account;
+use crate::frame::{Class, Frame};
+use crate::hooks::{DeliverCtx, IncomingCtx, Probe, Ran, UndeliveredCtx, Verdict};
+use crate::iq::Target;
+use crate::node::Node;
+use crate::session::{Item, Pushed, Session, Stamp};
+
+impl Node {
+    /// Runs the recipient's chain from handler `at` on, then delivers.
+    pub(crate) fn incoming(
+        self: &Arc<Self>,
+        mut frame: Frame,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        at: usize,
+        work: &mut Work,
+    ) {
+        let account = self.table.find(to);
+        if account.is_none() && !self.cluster.is_single() && self.elsewhere(&frame, to) {
+            return;
+        }
+        let found;
+        let host = match &account {
+            Some(account) => &account.host,
+            None => match self.host(to.domain()) {
+                Some(host) => {
+                    found = host;
+                    &found
+                }
+                None => return,
+            },
+        };
+        let chain = &host.hooks.incoming;
+        if chain.may_want(frame.kind()) {
+            let probe = Probe::of(frame.head(), 0);
+            let mut ctx = IncomingCtx {
+                node: self,
+                host,
+                account: account.as_ref(),
+                frame: &mut frame,
+                from,
+                to,
+                effects: &mut work.effects,
+            };
+            match chain.run(&mut ctx, &probe, at) {
+                Ran::Done => {}
+                Ran::Stopped(verdict) => return self.verdict(&frame, from, to, verdict, work),
+                Ran::Wait { next, later } => {
+                    let (from, to) = (from.to_jid(), to.to_jid());
+                    work.pending.push(Box::pin(async move {
+                        let outcome = later.await;
+                        let then = Then::Incoming { frame, from, to, at: next, flow: outcome.flow };
+                        Resumed { effects: outcome.effects, then }
+                    }));
+                    return;
+                }
+            }
+        }
+        match &account {
+            Some(account) => self.deliver(account, frame, from, to, work),
+            None => self.act(
+                None,
+                rules::decide(frame.kind(), form(to), Resources::default()),
+                frame,
+                from,
+                to,
+                work,
+            ),
+        }
+    }
+
+    fn deliver(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        frame: Frame,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut Work,
+    ) {
+        let kind = frame.kind();
+        let resource = to.resource();
+        let mut known = Resources::default();
+        let mut exact = None;
+        let mut flushing = false;
+        account.with(|state| {
+            flushing = state.flushing;
+            for session in &state.sessions {
+                if let Some(priority) = session.priority() {
+                    known.available += 1;
+                    known.non_negative += usize::from(priority >= 0);
+                }
+                if resource.is_some_and(|r| r == session.resource()) {
+                    exact = Some(session.clone());
+                }
+            }
+        });
+        known.exact = exact.is_some();
+        known.trusted = match &exact {
+            Some(session) if kind.is_request() => trusts(account, session, from),
+            _ => false,
+        };
+        match rules::decide(kind, form(to), known) {
+            Action::Exact => {
+                if let Some(session) = exact {
+                    self.deliver_to(&session, frame, from, to, work);
+                }
+            }
+            // Older messages are still on their way out of the store: this one queues up behind them.
+            Action::NonNegative if flushing && kind != Kind::Message(MessageType::Headline) => {
+                self.undelivered(frame, from, to, 0, work);
+            }
+            action => self.act(Some(account), action, frame, from, to, work),
+        }
+    }
+
+    fn deliver_to(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        frame: Frame,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut Work,
+    ) {
+        if let Err(item) = self.try_push(session, Item { frame, stamp: Stamp::None })
+            && matches!(item.frame.kind(), Kind::Message(_))
+        {
+            self.undelivered(item.frame, from, to, 0, work);
+        }
+    }
+
+    fn act(
+        self: &Arc<Self>,
+        account: Option<&Arc<Account>>,
+        action: Action,
+        frame: Frame,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut Work,
+    ) {
+        match (action, account) {
+            (Action::NonNegative, Some(account)) => {
+                let mut taken = false;
+                for session in account.sessions() {
+                    if session.priority().is_some_and(|p| p >= 0) {
+                        taken |= self
+                            .try_push(&session, Item { frame: frame.clone(), stamp: Stamp::None })
+                            .is_ok();
+                    }
+                }
+                if !taken {
+                    self.undelivered(frame, from, to, 0, work);
+                }
+            }
+            (Action::Available, Some(account)) => {
+                for session in account.sessions() {
+                    if session.is_available() {
+                        let _ = self.try_push(&session, Item { frame: frame.clone(), stamp: Stamp::None });
+                    }
+                }
+            }
+            (Action::Undelivered, _) => self.undelivered(frame, from, to, 0, work),
+            (Action::Bounce(condition), _) => {
+                self.bounce(&frame, from, to, &StanzaError::new(condition), work)
+            }
+            (Action::Server, _) if frame.kind().is_request() => {
+                let host = match account {
+                    Some(account) => Some(account.host.clone()),
+                    None => self.host(to.domain()),
+                };
+                let Some(host) = host else { return };
+                let own = from.bare().as_str() == to.bare().as_str();
+                let target = if own { Target::OwnAccount } else { Target::Account };
+                let (head, bytes) = (frame.head(), frame.bytes());
+                self.serve(
+                    &Request { host: &host, target, session: None, from, to: Some(to), head, bytes },
+                    work,
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// Runs the chain for messages that nobody took, then bounces.
+    pub(crate) fn undelivered(
+        self: &Arc<Self>,
+        frame: Frame,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        at: usize,
+        work: &mut Work,
+    ) {
+        let account = self.table.find(to);
+        let host = match &account {
+            Some(account) => account.host.clone(),
+            None => match self.host(to.domain()) {
+                Some(host) => host,
+                None => return,
+            },
+        };
+        let probe = Probe::of(frame.head(), 0);
+        let mut ctx = UndeliveredCtx {
+            node: self,
+            host: &host,
+            account: account.as_ref(),
+            frame: &frame,
+            from,
+            to,
+            effects: &mut work.effects,
+        };
+        match host.hooks.undelivered.run(&mut ctx, &probe, at) {
+            Ran::Done => {
+                let error = StanzaError::new(StanzaCondition::ServiceUnavailable);
+                self.bounce(&frame, from, to, &error, work);
+            }
+            Ran::Stopped(verdict) => self.verdict(&frame, from, to, verdict, work),
+            Ran::Wait { next, later } => {
+                let (from, to) = (from.to_jid(), to.to_jid());
+                work.pending.push(Box::pin(async move {
+                    let outcome = later.await;
+                    let then = Then::Undelivered { frame, from, to, at: next, flow: outcome.flow };
+                    Resumed { effects: outcome.effects, then }
+                }));
+            }
+        }
+    }
+
+    /// Puts a frame into a queue; gives it back when the queue is full or the connection gone.
+    pub(crate) fn try_push(self: &Arc<Self>, session: &Arc<Session>, item: Item) -> Result<(), Item> {
+        let chain = &session.account.host.hooks.deliver;
+        let kind = item.frame.kind();
+        if chain.may_want(kind) {
+            let probe = Probe::of(item.frame.head(), session.flags.get());
+            let mut ctx = DeliverCtx { node: self, session, frame: &item.frame };
+            match chain.run(&mut ctx, &probe, 0) {
+                // Nothing slow may happen in front of a queue; a handler that waits is passed over.
+                Ran::Done | Ran::Wait { .. } => {}
+                Ran::Stopped(Verdict::Consumed | Verdict::Refused(_)) => return Ok(()),
+            }
+        }
+        match session.link.push(item.clone(), &self.limits) {
+            Pushed::Queued => {}
+            Pushed::Shed(count) => {
+                self.metrics.shed_presence.inc_by(u64::from(count));
+            }
+            Pushed::Full => {
+                self.metrics.queue_full.inc();
+                return Err(item);
+            }
+            Pushed::Closed => return Err(item),
+        }
+        self.metrics.stanza_out(kind);
+        Ok(())
+    }
+
+    /// A frame that could not be put into a queue, or was left in one: messages go on, the rest ends here.
+    pub(crate) fn reroute(self: &Arc<Self>, session: &Arc<Session>, item: Item, work: &mut Work) {
+        if item.frame.class() != Class::Message {
+            return;
+        }
+        let bytes = item.frame.bytes();
+        let from = item.frame.head().from(bytes).and_then(|f| jid::Jid::parse(&f).ok());
+        let Some(from) = from else { return };
+        let to = item.frame.head().to(bytes).and_then(|t| jid::Jid::parse(&t).ok());
+        let to = to.unwrap_or_else(|| session.account.jid.clone());
+        let (form_of, kind) = (form(to.as_ref()), item.frame.kind());
+        // The resource is gone: the rules decide as for one that is not there.
+        match rules::decide(kind, form_of, Resources::default()) {
+            Action::Undelivered => {
+                let others =
+                    session.account.sessions().iter().any(|s| !Arc::ptr_eq(s, session) && !s.is_ended());
+                if others {
+                    self.incoming(item.frame, from.as_ref(), to.as_ref().bare(), 0, work);
+                } else {
+                    self.undelivered(item.frame, from.as_ref(), to.as_ref(), 0, work);
+                }
+            }
+            // A normal message to a full address bounces when the resource was never there; here it was
+            // accepted, so it is kept.
+            Action::Bounce(_) if kind == Kind::Message(MessageType::Normal) => {
+                self.undelivered(item.frame, from.as_ref(), to.as_ref(), 0, work);
+            }
+            action => self.act(Some(&session.account), action, item.frame, from.as_ref(), to.as_ref(), work),
+        }
+    }
+}
+
+/// Whether the sender may know that the recipient's resource is there (RFC 6121 section 8.5.3.1).
+fn trusts(account: &Arc<Account>, session: &Arc<Session>, from: JidRef<'_>) -> bool {
+    let bare = from.bare();
+    bare.as_str() == account.jid.as_ref().as_str()
+        // A host of this server may always ask.
+        || bare.local().is_none() && bare.as_str() == account.host.domain()
+        || account.subscription(bare).has(Subscription::FROM)
+        || session.with(|state| {
+            state.directed.as_ref().is_some_and(|list| list.iter().any(|d| d.as_ref().bare().as_str() == bare.as_str()))
+        })
+}
+
+fn form(to: JidRef<'_>) -> Form {
+    if to.resource().is_some() { Form::Full } else { Form::Bare }
+}

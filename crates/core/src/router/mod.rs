@@ -1,0 +1,295 @@
+//! Routing: what a session sends goes in at [`Node::ingest`], what others receive comes out at a link.
+//!
+//! RFC 6120 sections 8.1 and 10, RFC 6121 section 8.
+//!
+//! Work that has to wait is collected as futures and handed to the caller, who runs them before it reads the
+//! next stanza of the same sender.
+
+pub mod fanout;
+mod ingest;
+mod local;
+mod remote;
+mod reply;
+pub mod rules;
+pub mod table;
+
+use std::sync::Arc;
+
+use base::spawn::BoxFuture;
+use jid::{Jid, JidRef};
+use stanza::{StanzaCondition, StanzaError};
+
+use crate::effect::{Effect, Effects};
+use crate::frame::Frame;
+use crate::hooks::{AvailableCtx, Flow, OutgoingCtx, Probe, Ran, Verdict};
+use crate::iq::IqAnswer;
+use crate::node::Node;
+use crate::session::{Item, Session, Stamp};
+
+pub use ingest::Ingest;
+pub use remote::Arrivals;
+pub(crate) use reply::Reply;
+
+/// What is still to be done while a stanza is handled.
+#[derive(Default)]
+pub(crate) struct Work {
+    pub(crate) effects: Effects,
+    pub(crate) pending: Vec<BoxFuture<'static, Resumed>>,
+}
+
+/// A slow answer came back: what to do besides, and where to go on.
+pub(crate) struct Resumed {
+    pub(crate) effects: Effects,
+    pub(crate) then: Then,
+}
+
+/// Where to go on.
+pub(crate) enum Then {
+    Outgoing { session: Arc<Session>, frame: Frame, to: Option<Jid>, at: usize, flow: Flow },
+    Incoming { frame: Frame, from: Jid, to: Jid, at: usize, flow: Flow },
+    Undelivered { frame: Frame, from: Jid, to: Jid, at: usize, flow: Flow },
+    Available { session: Arc<Session>, at: usize, flow: Flow },
+    Reply { reply: Reply, answer: IqAnswer },
+}
+
+impl Node {
+    /// Performs all effects; what has to wait comes back as one future.
+    pub(crate) fn settle(self: &Arc<Self>, mut work: Work) -> Option<BoxFuture<'static, ()>> {
+        self.perform_now(&mut work);
+        if work.pending.is_empty() {
+            return None;
+        }
+        self.metrics.waited.inc();
+        let node = self.clone();
+        Some(Box::pin(async move {
+            let mut queue = std::collections::VecDeque::from(work.pending);
+            while let Some(later) = queue.pop_front() {
+                let resumed = later.await;
+                let mut work = Work { effects: resumed.effects, ..Work::default() };
+                node.perform_now(&mut work);
+                node.resume(resumed.then, &mut work);
+                node.perform_now(&mut work);
+                // What the resumed stanza waits for comes before anything that was behind it.
+                for later in work.pending.into_iter().rev() {
+                    queue.push_front(later);
+                }
+            }
+        }))
+    }
+
+    /// The same for work that no session waits for.
+    pub(crate) fn settle_detached(self: &Arc<Self>, work: Work) {
+        if let Some(rest) = self.settle(work) {
+            self.spawner.spawn("routing", rest);
+        }
+    }
+
+    fn perform_now(self: &Arc<Self>, work: &mut Work) {
+        while !work.effects.is_empty() {
+            for effect in std::mem::take(&mut work.effects).0 {
+                self.perform_one(effect, work);
+            }
+        }
+    }
+
+    fn perform_one(self: &Arc<Self>, effect: Effect, work: &mut Work) {
+        match effect {
+            Effect::Send(session, frame) => self.push(&session, frame, Stamp::None, work),
+            Effect::SendTo(session, frame) => self.push(&session, frame, Stamp::Bare, work),
+            Effect::Route { frame, from, to } => self.route(frame, from.as_ref(), to.as_ref(), work),
+            Effect::Push(account, frame) => {
+                for session in account.sessions() {
+                    if session.flags.has(crate::session::flags::INTERESTED) {
+                        self.push(&session, frame.clone(), Stamp::Full, work);
+                    }
+                }
+            }
+            Effect::Broadcast { account, frame, to } => self.broadcast(&account, &frame, to, work),
+            Effect::Siblings { except, frame } => {
+                for session in except.account.sessions() {
+                    if !Arc::ptr_eq(&session, &except) && session.is_available() {
+                        self.push(&session, frame.clone(), Stamp::Bare, work);
+                    }
+                }
+            }
+            Effect::Close(session, why) => session.link.close(why),
+            Effect::Available(session) => self.available(session, 0, work),
+        }
+    }
+
+    fn resume(self: &Arc<Self>, then: Then, work: &mut Work) {
+        match then {
+            Then::Outgoing { session, frame, to, at, flow } => match flow {
+                Flow::Stop(verdict) => {
+                    self.outgoing_verdict(&session, &frame, to.as_ref().map(Jid::as_ref), verdict, work)
+                }
+                _ => self.outgoing(&session, frame, to.as_ref().map(Jid::as_ref), at, work),
+            },
+            Then::Incoming { frame, from, to, at, flow } => match flow {
+                Flow::Stop(verdict) => self.verdict(&frame, from.as_ref(), to.as_ref(), verdict, work),
+                _ => self.incoming(frame, from.as_ref(), to.as_ref(), at, work),
+            },
+            Then::Undelivered { frame, from, to, at, flow } => match flow {
+                Flow::Stop(verdict) => self.verdict(&frame, from.as_ref(), to.as_ref(), verdict, work),
+                _ => self.undelivered(frame, from.as_ref(), to.as_ref(), at, work),
+            },
+            Then::Available { session, at, flow } => {
+                if !matches!(flow, Flow::Stop(_)) {
+                    self.available(session, at, work);
+                }
+            }
+            Then::Reply { reply, answer } => self.reply(reply, answer, work),
+        }
+    }
+
+    /// Runs the chain for a resource that became available, from handler `at` on.
+    fn available(self: &Arc<Self>, session: Arc<Session>, at: usize, work: &mut Work) {
+        let mut ctx = AvailableCtx { node: self, session: &session, effects: &mut work.effects };
+        if let Ran::Wait { next, later } =
+            session.account.host.hooks.available.run(&mut ctx, &Probe::EVENT, at)
+        {
+            work.pending.push(Box::pin(async move {
+                let outcome = later.await;
+                let then = Then::Available { session, at: next, flow: outcome.flow };
+                Resumed { effects: outcome.effects, then }
+            }));
+        }
+    }
+
+    /// Puts a stanza into the queue of one session; false if the queue is full or the connection gone.
+    pub fn enqueue(self: &Arc<Self>, session: &Arc<Session>, frame: Frame, stamp: Stamp) -> bool {
+        self.try_push(session, Item { frame, stamp }).is_ok()
+    }
+
+    /// Runs the sender's chain from handler `at` on, then routes.
+    pub(crate) fn outgoing(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        mut frame: Frame,
+        to: Option<JidRef<'_>>,
+        at: usize,
+        work: &mut Work,
+    ) {
+        let chain = &session.account.host.hooks.outgoing;
+        if chain.may_want(frame.kind()) {
+            let probe = Probe::of(frame.head(), session.flags.get());
+            let mut ctx =
+                OutgoingCtx { node: self, session, frame: &mut frame, to, effects: &mut work.effects };
+            match chain.run(&mut ctx, &probe, at) {
+                Ran::Done => {}
+                Ran::Stopped(verdict) => return self.outgoing_verdict(session, &frame, to, verdict, work),
+                Ran::Wait { next, later } => {
+                    let (session, to) = (session.clone(), to.map(|t| t.to_jid()));
+                    work.pending.push(Box::pin(async move {
+                        let outcome = later.await;
+                        let then = Then::Outgoing { session, frame, to, at: next, flow: outcome.flow };
+                        Resumed { effects: outcome.effects, then }
+                    }));
+                    return;
+                }
+            }
+        }
+        match to {
+            Some(to) => self.route(frame, session.full(), to, work),
+            // Only presence has no recipient here, and the presence feature takes it.
+            None => {
+                tracing::debug!(kind = ?frame.kind(), "a stanza without a recipient was not taken by any feature")
+            }
+        }
+    }
+
+    fn outgoing_verdict(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        frame: &Frame,
+        to: Option<JidRef<'_>>,
+        verdict: Verdict,
+        work: &mut Work,
+    ) {
+        if let Verdict::Refused(error) = verdict {
+            self.bounce_to_session(session, frame.bytes(), frame.head(), to, &error, work);
+        }
+    }
+
+    /// Carries out what a chain on the recipient's side decided.
+    pub(crate) fn verdict(
+        self: &Arc<Self>,
+        frame: &Frame,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        verdict: Verdict,
+        work: &mut Work,
+    ) {
+        if let Verdict::Refused(error) = verdict {
+            self.bounce(frame, from, to, &error, work);
+        }
+    }
+
+    /// Routes a stanza whose addresses are stamped.
+    pub(crate) fn route(self: &Arc<Self>, frame: Frame, from: JidRef<'_>, to: JidRef<'_>, work: &mut Work) {
+        if self.is_local(to.domain()) {
+            if to.local().is_none() {
+                self.to_server(&frame, from, to, work);
+            } else {
+                self.incoming(frame, from, to, 0, work);
+            }
+        } else {
+            let error = StanzaError::new(StanzaCondition::RemoteServerNotFound);
+            self.bounce(&frame, from, to, &error, work);
+        }
+    }
+
+    /// Whether a domain is served here.
+    pub(crate) fn is_local(&self, domain: &str) -> bool {
+        self.hosts_contain(domain)
+    }
+
+    /// Sends an error back to where the stanza came from, unless none may be sent.
+    pub(crate) fn bounce(
+        self: &Arc<Self>,
+        frame: &Frame,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        error: &StanzaError,
+        work: &mut Work,
+    ) {
+        // Presence is never answered for a recipient: it would tell who exists (RFC 6121 section 8.5.1).
+        let reply = error.reply(frame.bytes(), frame.head(), Some(to.as_str()), Some(from.as_str()));
+        if let Some(frame) = reply.and_then(|bytes| Frame::read(&bytes)) {
+            self.metrics.bounced.inc();
+            // An error never bounces again, so this ends.
+            self.route(frame, to, from, work);
+        }
+    }
+
+    /// The same for the sender's own session, which may use what it wrote as `to`.
+    pub(crate) fn bounce_to_session(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        bytes: &[u8],
+        head: &stanza::Head,
+        to: Option<JidRef<'_>>,
+        error: &StanzaError,
+        work: &mut Work,
+    ) {
+        let from = to.map(|t| t.as_str());
+        let reply = error.reply(bytes, head, from, Some(session.full().as_str()));
+        if let Some(frame) = reply.and_then(|bytes| Frame::read(&bytes)) {
+            self.metrics.bounced.inc();
+            self.push(session, frame, Stamp::None, work);
+        }
+    }
+
+    /// Puts a frame into the queue of one session, behind the `deliver` chain.
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        frame: Frame,
+        stamp: Stamp,
+        work: &mut Work,
+    ) {
+        if let Err(item) = self.try_push(session, Item { frame, stamp }) {
+            self.reroute(session, item, work);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Answers to IQ requests that the server itself handles: RFC 6120 section 8.2.3.
+
+use std::sync::Arc;
+
+use jid::{Jid, JidRef};
+use stanza::{Head, StanzaCondition, StanzaError};
+
+use super::{Resumed, Then, Work};
+use crate::effect::Effects;
+use crate::frame::Frame;
+use crate::host::Host;
+use crate::iq::{IqAnswer, IqFlow, IqRequest, Target};
+use crate::node::Node;
+use crate::session::{Session, Stamp};
+
+/// Where an answer goes.
+pub(crate) struct Reply {
+    /// The requester, when it is a session of this node and wrote the request itself.
+    session: Option<Arc<Session>>,
+    /// The requester.
+    to: Jid,
+    /// What the request had as `to`.
+    from: Option<Jid>,
+    /// The raw id of the request.
+    id: String,
+    /// The request, for an error that quotes it.
+    request: Option<(Head, Vec<u8>)>,
+}
+
+/// A request on its way to its handler.
+pub(crate) struct Request<'a> {
+    pub(crate) host: &'a Arc<Host>,
+    pub(crate) target: Target,
+    pub(crate) session: Option<&'a Arc<Session>>,
+    pub(crate) from: JidRef<'a>,
+    pub(crate) to: Option<JidRef<'a>>,
+    pub(crate) head: &'a Head,
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Node {
+    /// Looks the handler up and lets it answer.
+    pub(crate) fn serve(self: &Arc<Self>, request: &Request<'_>, work: &mut Work) {
+        let Request { host, target, session, from, to, head, bytes } = *request;
+        let flow = match host.iq.find(target, head, bytes) {
+            None => IqFlow::error(StanzaCondition::ServiceUnavailable),
+            Some(handler) => {
+                let mut effects = Effects::default();
+                let mut iq =
+                    IqRequest { node: self, host, session, from, to, head, bytes, effects: &mut effects };
+                let flow = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler.answer(&mut iq)));
+                work.effects.0.append(&mut effects.0);
+                flow.unwrap_or_else(|_| {
+                    tracing::error!(?target, "a request handler panicked");
+                    IqFlow::error(StanzaCondition::InternalServerError)
+                })
+            }
+        };
+        match flow {
+            IqFlow::Reply(answer) => self.answer(request, answer, work),
+            IqFlow::Wait(later) => {
+                let reply = Reply {
+                    session: session.cloned(),
+                    to: from.to_jid(),
+                    from: to.map(|t| t.to_jid()),
+                    id: head.raw_id(bytes).unwrap_or_default().to_owned(),
+                    request: Some((*head, bytes.to_vec())),
+                };
+                work.pending.push(Box::pin(async move {
+                    let (answer, effects) = later.await;
+                    Resumed { effects, then: Then::Reply { reply, answer } }
+                }));
+            }
+        }
+    }
+
+    fn answer(self: &Arc<Self>, request: &Request<'_>, answer: IqAnswer, work: &mut Work) {
+        // Effects come first: a roster push, then the result.
+        self.perform_now(work);
+        let id = request.head.raw_id(request.bytes).unwrap_or_default();
+        let from = request.to.map(|t| t.as_str());
+        let bytes = match answer {
+            Ok(payload) => Some(result(from, request.from.as_str(), id, &payload)),
+            Err(error) => error.reply(request.bytes, request.head, from, Some(request.from.as_str())),
+        };
+        let Some(frame) = bytes.and_then(|b| Frame::read(&b)) else { return };
+        match request.session {
+            Some(session) => self.push(session, frame, Stamp::None, work),
+            None => self.route(frame, request.to.unwrap_or(request.host.jid.as_ref()), request.from, work),
+        }
+    }
+
+    /// Sends an answer that had to be waited for.
+    pub(crate) fn reply(self: &Arc<Self>, reply: Reply, answer: IqAnswer, work: &mut Work) {
+        let from = reply.from.as_ref().map(|f| f.as_ref().as_str());
+        let to = reply.to.as_ref();
+        let bytes = match answer {
+            Ok(payload) => Some(result(from, to.as_str(), &reply.id, &payload)),
+            Err(error) => reply
+                .request
+                .as_ref()
+                .and_then(|(head, bytes)| error.reply(bytes, head, from, Some(to.as_str()))),
+        };
+        let Some(frame) = bytes.and_then(|b| Frame::read(&b)) else { return };
+        match &reply.session {
+            Some(session) => self.push(session, frame, Stamp::None, work),
+            None => {
+                let from = reply.from.as_ref().unwrap_or(&reply.to).as_ref();
+                self.route(frame, from, to, work);
+            }
+        }
+    }
+
+    /// A stanza for the domain itself (RFC 6120 section 10.5.1 and 10.5.2).
+    pub(crate) fn to_server(
+        self: &Arc<Self>,
+        frame: &Frame,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut Work,
+    ) {
+        if !frame.kind().is_request() {
+            if matches!(frame.kind(), stanza::Kind::Message(t) if t != stanza::MessageType::Error) {
+                let error = StanzaError::new(StanzaCondition::ServiceUnavailable);
+                self.bounce(frame, from, to, &error, work);
+            }
+            return;
+        }
+        let Some(host) = self.host(to.domain()) else { return };
+        let request = Request {
+            host: &host,
+            target: Target::Server,
+            session: None,
+            from,
+            to: Some(to),
+            head: frame.head(),
+            bytes: frame.bytes(),
+        };
+        self.serve(&request, work);
+    }
+}
+
+fn result(from: Option<&str>, to: &str, raw_id: &str, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(96 + to.len() + payload.len());
+    out.extend_from_slice(b"<iq type='result'");
+    if let Some(from) = from {
+        out.extend_from_slice(b" from='");
+        xml::escape::attr(from, &mut out);
+        out.push(b'\'');
+    }
+    out.extend_from_slice(b" to='");
+    xml::escape::attr(to, &mut out);
+    // The raw id may stand in either quote in the request; a raw apostrophe would end ours.
+    out.extend_from_slice(b"' id='");
+    if raw_id.contains('\'') {
+        out.extend_from_slice(raw_id.replace('\'', "&apos;").as_bytes());
+    } else {
+        out.extend_from_slice(raw_id.as_bytes());
+    }
+    out.extend_from_slice(b"'");
+    if payload.is_empty() {
+        out.extend_from_slice(b"/>");
+    } else {
+        out.push(b'>');
+        out.extend_from_slice(payload);
+        out.extend_from_slice(b"</iq>");
+    }
+    out
+}

@@ -1,0 +1,116 @@
+//! The routing table: which accounts have a resource connected here.
+//!
+//! Sharded by the hash of the bare address. An entry is one shared pointer; sessions hang at the account.
+//! The same 64-bit hash stands in roster views and in the cluster's directory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hashbrown::HashTable;
+use jid::JidRef;
+use parking_lot::RwLock;
+use store::AddressId;
+
+use crate::account::Account;
+use crate::session::Session;
+
+const SHARDS: usize = 64;
+
+/// The hash of a bare address; the resource is ignored. The same on all nodes.
+pub fn bare_hash(jid: JidRef<'_>) -> u64 {
+    cluster::address_hash(jid.bare())
+}
+
+/// Which accounts have a resource connected here.
+pub struct Table {
+    shards: Box<[RwLock<HashTable<Arc<Account>>>]>,
+    sessions: AtomicUsize,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Table { shards: (0..SHARDS).map(|_| RwLock::default()).collect(), sessions: AtomicUsize::new(0) }
+    }
+}
+
+impl Table {
+    /// The account with this bare address (the resource is ignored), if it is connected here.
+    pub fn find(&self, jid: JidRef<'_>) -> Option<Arc<Account>> {
+        let bare = jid.bare();
+        let hash = bare_hash(bare);
+        self.shard(hash).read().find(hash, |a| a.jid.as_ref().as_str() == bare.as_str()).cloned()
+    }
+
+    /// The account with this number, if it is connected here.
+    pub fn by_id(&self, hash: u64, id: AddressId) -> Option<Arc<Account>> {
+        self.shard(hash).read().find(hash, |a| a.id == id).cloned()
+    }
+
+    /// Number of sessions.
+    pub fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Number of accounts with a session.
+    pub fn accounts(&self) -> usize {
+        self.shards.iter().map(|s| s.read().len()).sum()
+    }
+
+    /// Finds or makes the account and lets `bind` add a session, in one step against other binds and unbinds.
+    pub(crate) fn bind<T>(
+        &self,
+        jid: JidRef<'_>,
+        make: impl FnOnce() -> Arc<Account>,
+        bind: impl FnOnce(&Arc<Account>, bool) -> Result<Arc<Session>, T>,
+    ) -> Result<Arc<Session>, T> {
+        let hash = bare_hash(jid);
+        let mut shard = self.shard(hash).write();
+        let found = shard.find(hash, |a| a.jid.as_ref().as_str() == jid.bare().as_str()).cloned();
+        let (account, fresh) = match found {
+            Some(account) => (account, false),
+            None => (make(), true),
+        };
+        let session = bind(&account, fresh)?;
+        if fresh {
+            shard.insert_unique(hash, account, |a| a.hash);
+        }
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        Ok(session)
+    }
+
+    /// Removes a session, and the account with the last one. True if the account went.
+    pub(crate) fn unbind(&self, session: &Arc<Session>) -> bool {
+        let account = &session.account;
+        let mut shard = self.shard(account.hash).write();
+        let (removed, empty) = account.with(|state| {
+            let before = state.sessions.len();
+            state.sessions.retain(|s| !Arc::ptr_eq(s, session));
+            (state.sessions.len() < before, state.sessions.is_empty())
+        });
+        if removed {
+            self.sessions.fetch_sub(1, Ordering::Relaxed);
+        }
+        if empty && let Ok(entry) = shard.find_entry(account.hash, |a| Arc::ptr_eq(a, account)) {
+            entry.remove();
+            if shard.capacity() > 64 && shard.len() * 8 < shard.capacity() {
+                shard.shrink_to_fit(|a| a.hash);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Calls `f` for every account; the shard is locked meanwhile, so nothing slow.
+    pub fn each(&self, mut f: impl FnMut(&Arc<Account>)) {
+        for shard in &self.shards {
+            for account in shard.read().iter() {
+                f(account);
+            }
+        }
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<HashTable<Arc<Account>>> {
+        // The table inside uses the low and the highest bits; take some from between.
+        &self.shards[(hash >> 40) as usize % SHARDS]
+    }
+}

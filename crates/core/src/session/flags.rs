@@ -1,0 +1,35 @@
+//! One bit a feature in every session.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bits of features. The numbers are given out here, so that two features never share one.
+#[derive(Debug, Default)]
+pub struct Flags(AtomicU64);
+
+/// The client asked for its roster and gets pushes (RFC 6121 section 2.1.6: *interested resource*).
+pub const INTERESTED: u64 = 1 << 0;
+/// The session belongs to an anonymous user without an account in the store.
+pub const EPHEMERAL: u64 = 1 << 1;
+/// The client advertised that it understands roster versions (RFC 6121 section 2.6).
+pub const ROSTER_VERSIONS: u64 = 1 << 2;
+/// Waiting messages were asked for since the resource became available.
+pub const OFFLINE_FETCHED: u64 = 1 << 3;
+
+impl Flags {
+    /// All bits.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+    /// Whether all of `bits` are set.
+    pub fn has(&self, bits: u64) -> bool {
+        self.get() & bits == bits
+    }
+    /// Sets bits; true if any was not set before.
+    pub fn set(&self, bits: u64) -> bool {
+        self.0.fetch_or(bits, Ordering::Relaxed) & bits != bits
+    }
+    /// Clears bits.
+    pub fn clear(&self, bits: u64) {
+        self.0.fetch_and(!bits, Ordering::Relaxed);
+    }
+}

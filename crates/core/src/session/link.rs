@@ -1,0 +1,340 @@
+//! The line to one connection: its bounded queue, its alarm, and the wish to end it.
+//!
+//! A link exists from accept to close, with or without an account behind it. Everything that other tasks may
+//! do to a connection goes through here: put a stanza in the queue, ring the alarm, close.
+//!
+//! The queue is bounded in bytes, by class. When presence is full the oldest presence goes; when messages are
+//! full the sender is told so and stores the message; when control is full the stream is closed, because a
+//! client that does not read its answers is beyond help.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Waker};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use stanza::{StanzaCondition, StreamCondition, StreamError};
+
+use crate::frame::{Class, Frame};
+use crate::limits::Limits;
+
+/// A frame in a queue.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// The stanza.
+    pub frame: Frame,
+    /// What to put in while writing.
+    pub stamp: Stamp,
+}
+
+/// The `to` that is put in while writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    /// The frame is written as it is.
+    None,
+    /// The receiver's bare address.
+    Bare,
+    /// The receiver's full address.
+    Full,
+}
+
+/// What became of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is in the queue.
+    Queued,
+    /// It is in the queue, and this many older presences went for it.
+    Shed(u32),
+    /// The class is full: a message belongs into the store.
+    Full,
+    /// The stream is gone or going.
+    Closed,
+}
+
+/// Items leave the queue in this form; two fit without an allocation.
+pub type Batch = SmallVec<[Item; 2]>;
+
+struct Inner {
+    queue: Batch,
+    bytes: [u32; 3],
+    waker: Option<Waker>,
+    /// Why the stream is to be closed; boxed, since nearly every stream ends by itself.
+    close: Option<Box<StreamError>>,
+    gone: bool,
+    /// Who waits for the queue to be taken; boxed, since hardly ever anybody does.
+    emptied: Option<Box<Waker>>,
+}
+
+/// The line to one connection.
+pub struct Link {
+    /// Number of the connection on this node, never used again.
+    pub id: u64,
+    /// Second (of the node's clock) at which the alarm rings.
+    deadline: AtomicU32,
+    rung: AtomicU32,
+    inner: Mutex<Inner>,
+}
+
+/// Written behind each stanza's own bytes in the queue: pointer, head, allocation.
+const ITEM_OVERHEAD: u32 = 128;
+const NEVER: u32 = u32::MAX;
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Link {
+    /// A line with an empty queue and no alarm.
+    pub fn new() -> Link {
+        Link {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            deadline: AtomicU32::new(NEVER),
+            rung: AtomicU32::new(0),
+            inner: Mutex::new(Inner {
+                queue: SmallVec::new(),
+                bytes: [0; 3],
+                waker: None,
+                close: None,
+                gone: false,
+                emptied: None,
+            }),
+        }
+    }
+
+    /// Puts a frame into the queue and wakes the connection's task.
+    pub fn push(&self, item: Item, limits: &Limits) -> Pushed {
+        let size = item.frame.bytes().len() as u32 + ITEM_OVERHEAD;
+        let class = item.frame.class();
+        let slot = slot(class);
+        let mut inner = self.inner.lock();
+        if inner.gone || inner.close.is_some() {
+            return Pushed::Closed;
+        }
+        let limit = match class {
+            Class::Control => limits.queue_control_bytes,
+            Class::Message => limits.queue_message_bytes,
+            Class::Presence => limits.queue_presence_bytes,
+        };
+        let mut shed = 0;
+        // One stanza always fits, however large: its size was checked when it arrived.
+        if inner.bytes[slot] > 0 && inner.bytes[slot] + size > limit {
+            match class {
+                Class::Message => return Pushed::Full,
+                Class::Presence => shed = inner.shed_presence(size, limit),
+                Class::Control => {
+                    inner.close = Some(Box::new(
+                        StreamError::new(StreamCondition::ResourceConstraint)
+                            .text("the client does not read what it asked for"),
+                    ));
+                    wake(inner);
+                    return Pushed::Closed;
+                }
+            }
+        }
+        inner.bytes[slot] += size;
+        inner.queue.push(item);
+        wake(inner);
+        if shed > 0 { Pushed::Shed(shed) } else { Pushed::Queued }
+    }
+
+    /// Takes everything out of the queue; `into` must be empty. Registers the task if there was nothing.
+    pub fn take(&self, cx: &mut Context<'_>, into: &mut Batch) {
+        let mut inner = self.inner.lock();
+        if inner.queue.is_empty() {
+            if !inner.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+                inner.waker = Some(cx.waker().clone());
+            }
+            return;
+        }
+        std::mem::swap(&mut inner.queue, into);
+        inner.bytes = [0; 3];
+        let emptied = inner.emptied.take();
+        drop(inner);
+        if let Some(waker) = emptied {
+            waker.wake();
+        }
+    }
+
+    /// Waits until the queue has been taken or the connection is gone. One waiter at a time.
+    pub fn emptied(&self) -> impl Future<Output = ()> + '_ {
+        std::future::poll_fn(|cx| {
+            let mut inner = self.inner.lock();
+            if inner.queue.is_empty() || inner.gone || inner.close.is_some() {
+                return std::task::Poll::Ready(());
+            }
+            inner.emptied = Some(Box::new(cx.waker().clone()));
+            std::task::Poll::Pending
+        })
+    }
+
+    /// Registers the task without taking anything.
+    pub fn register(&self, cx: &mut Context<'_>) {
+        let mut inner = self.inner.lock();
+        if !inner.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            inner.waker = Some(cx.waker().clone());
+        }
+    }
+
+    /// Asks the connection's task to end the stream with this error. The first wish counts.
+    pub fn close(&self, why: StreamError) {
+        let mut inner = self.inner.lock();
+        if inner.close.is_none() && !inner.gone {
+            inner.close = Some(Box::new(why));
+            wake(inner);
+        }
+    }
+
+    /// The wish to end the stream, for the connection's task.
+    pub fn wish(&self) -> Option<StreamError> {
+        self.inner.lock().close.as_deref().cloned()
+    }
+
+    /// Marks the line as dead and returns what was still in the queue.
+    pub fn end(&self) -> Vec<Item> {
+        let mut inner = self.inner.lock();
+        inner.gone = true;
+        inner.waker = None;
+        if let Some(waker) = inner.emptied.take() {
+            waker.wake();
+        }
+        inner.bytes = [0; 3];
+        std::mem::take(&mut inner.queue).into_vec()
+    }
+
+    /// Sets the alarm to a second of the node's clock.
+    pub fn set_deadline(&self, second: u32) {
+        self.deadline.store(second, Ordering::Relaxed);
+    }
+    /// Second of the alarm.
+    pub fn deadline(&self) -> u32 {
+        self.deadline.load(Ordering::Relaxed)
+    }
+    /// Rings the alarm if it is due: called by the sweep.
+    pub fn sweep(&self, now: u32) {
+        if self.deadline() <= now {
+            self.rung.store(1, Ordering::Relaxed);
+            wake(self.inner.lock());
+        }
+    }
+    /// Whether the alarm rang since the last call.
+    pub fn rang(&self) -> bool {
+        self.rung.load(Ordering::Relaxed) != 0 && self.rung.swap(0, Ordering::Relaxed) != 0
+    }
+    /// Bytes in the queue.
+    pub fn queued_bytes(&self) -> u32 {
+        self.inner.lock().bytes.iter().sum()
+    }
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Link::new()
+    }
+}
+
+impl Inner {
+    fn shed_presence(&mut self, size: u32, limit: u32) -> u32 {
+        let mut shed = 0;
+        let mut bytes = self.bytes[slot(Class::Presence)];
+        let mut kept = VecDeque::with_capacity(self.queue.len());
+        for item in self.queue.drain(..) {
+            if item.frame.class() == Class::Presence && bytes + size > limit {
+                bytes -= item.frame.bytes().len() as u32 + ITEM_OVERHEAD;
+                shed += 1;
+            } else {
+                kept.push_back(item);
+            }
+        }
+        self.queue.extend(kept);
+        self.bytes[slot(Class::Presence)] = bytes;
+        shed
+    }
+}
+
+fn wake(mut inner: parking_lot::MutexGuard<'_, Inner>) {
+    let waker = inner.waker.take();
+    drop(inner);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+const fn slot(class: Class) -> usize {
+    match class {
+        Class::Control => 0,
+        Class::Message => 1,
+        Class::Presence => 2,
+    }
+}
+
+/// The condition for a sender whose message found a full queue and no store.
+pub const FULL: StanzaCondition = StanzaCondition::ResourceConstraint;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(text: &str) -> Item {
+        Item { frame: Frame::read(text.as_bytes()).unwrap(), stamp: Stamp::None }
+    }
+    fn limits() -> Limits {
+        Limits {
+            queue_message_bytes: 400,
+            queue_presence_bytes: 400,
+            queue_control_bytes: 400,
+            ..Limits::default()
+        }
+    }
+    fn drain(link: &Link) -> Batch {
+        let mut out = Batch::new();
+        link.take(&mut Context::from_waker(Waker::noop()), &mut out);
+        out
+    }
+
+    #[test]
+    fn full_messages_are_given_back() {
+        let link = Link::new();
+        assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Queued);
+        assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Queued);
+        assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Full);
+        assert_eq!(drain(&link).len(), 2);
+        assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Queued);
+    }
+
+    #[test]
+    fn the_oldest_presence_goes_and_order_stays() {
+        let link = Link::new();
+        for n in 0..5 {
+            let pushed = link.push(item(&format!("<presence id='{n}'/>")), &limits());
+            assert_eq!(pushed, if n < 2 { Pushed::Queued } else { Pushed::Shed(1) });
+        }
+        let ids: Vec<String> =
+            drain(&link).iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()).collect();
+        assert_eq!(ids, ["3", "4"]);
+    }
+
+    #[test]
+    fn unread_answers_close_the_stream() {
+        let link = Link::new();
+        for _ in 0..2 {
+            assert_eq!(link.push(item("<iq type='result' id='1'/>"), &limits()), Pushed::Queued);
+        }
+        assert_eq!(link.push(item("<iq type='result' id='1'/>"), &limits()), Pushed::Closed);
+        assert_eq!(link.wish().unwrap().condition, StreamCondition::ResourceConstraint);
+    }
+
+    #[test]
+    fn a_dead_line_takes_nothing_and_gives_back_its_queue() {
+        let link = Link::new();
+        link.push(item("<message/>"), &limits());
+        assert_eq!(link.end().len(), 1);
+        assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Closed);
+    }
+
+    #[test]
+    fn the_alarm_rings_once_when_due() {
+        let link = Link::new();
+        link.set_deadline(5);
+        link.sweep(4);
+        assert!(!link.rang());
+        link.sweep(5);
+        assert!(link.rang() && !link.rang());
+    }
+}
