@@ -24,6 +24,9 @@ fn main() {
         Ok(Scan::Element { end, .. }) => end,
         _ => 0,
     });
+    measure("reader made, nothing read", || {
+        Reader::new(black_box(message), &scope, &limits).map_or(0, |r| r.position() + 1)
+    });
     measure("read, every check", || read(black_box(message), &scope, &limits));
     let mut scanner = Scanner::fragment();
     measure("scan and read", || match scanner.scan(black_box(message), &limits) {

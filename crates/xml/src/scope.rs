@@ -13,11 +13,11 @@ pub struct Scope {
     default: Option<Ns>,
     /// Is the prefix `stream` bound to the stream namespace?
     stream: bool,
-    /// Prefix and namespace name of everything else; the empty prefix is an unknown default namespace.
+    /// Everything else; the empty prefix is an unknown default namespace.
     extra: Option<Box<Declarations>>,
 }
 
-/// Prefix and namespace name of each. The vector is boxed so that a usual scope is 16 bytes.
+/// Prefix of each, and its namespace name as written. The vector is boxed so that a usual scope is 16 bytes.
 type Declarations = Vec<(Box<str>, Box<str>)>;
 
 const _: () = assert!(size_of::<Scope>() <= 16);
@@ -52,13 +52,13 @@ impl Scope {
         let mut scope = Scope::none();
         for declared in start.declarations() {
             let prefix = if declared.prefix.is_some() { declared.name } else { "" };
-            let ns = declared.value();
-            match (prefix, Ns::from_str(&ns)) {
+            let ns = Namespace::written(declared.raw);
+            match (prefix, ns.id) {
                 ("", Some(known)) => scope.default = Some(known),
-                ("", None) if ns.is_empty() => {}
+                ("", None) if ns.is_none() => {}
                 ("stream", Some(Ns::Stream)) => scope.stream = true,
                 ("xml", _) => {}
-                _ => scope.extra.get_or_insert_default().push((prefix.into(), ns.into_owned().into())),
+                _ => scope.extra.get_or_insert_default().push((prefix.into(), ns.text.into())),
             }
         }
         Ok(scope)
@@ -108,7 +108,7 @@ mod tests {
             scope("<s:stream xmlns='urn:x' xmlns:s='http://etherx.jabber.org/streams' xmlns:d='a&amp;b'>");
         assert_eq!(s.default_namespace().text, "urn:x");
         assert_eq!(s.namespace("s").unwrap().id, Some(Ns::Stream));
-        assert_eq!(s.namespace("d").unwrap().text, "a&b");
+        assert_eq!(s.namespace("d").unwrap().name(), "a&b");
         assert_eq!(s.namespace("stream"), None);
     }
 

@@ -1,0 +1,121 @@
+//! Shared by the tests of this crate: seeded documents, mutations, and the whole road from bytes to content.
+//!
+//! Left out: coverage guidance, which the fuzz targets have.
+//! Trap: every document follows from its seed. Printing the seed is printing the case.
+#![allow(dead_code, reason = "each test file uses another part of it")]
+
+pub mod generate;
+
+use throng_xml::{Error, Event, Limits, Reader, Scan, Scanner, Scope};
+
+/// SplitMix64: small, seeded, the same everywhere.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    pub fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.below(from.len())]
+    }
+}
+
+/// What a stream means, in one comparable form. Text is joined, attributes are sorted, empty namespaces are `{}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    pub lines: Vec<String>,
+    text: String,
+}
+
+impl Content {
+    pub fn start(&mut self, ns: &str, name: &str, mut attrs: Vec<(String, String, String)>) {
+        self.flush();
+        attrs.sort();
+        self.lines.push(format!("<{{{ns}}}{name} {attrs:?}"));
+    }
+
+    pub fn end(&mut self) {
+        self.flush();
+        self.lines.push(">".into());
+    }
+
+    pub fn text(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    pub fn flush(&mut self) {
+        if !self.text.is_empty() {
+            self.lines.push(format!("{:?}", std::mem::take(&mut self.text)));
+        }
+    }
+}
+
+/// Adds the content of one element.
+pub fn read_into(content: &mut Content, bytes: &[u8], scope: &Scope, limits: &Limits) -> Result<(), Error> {
+    let mut reader = Reader::new(bytes, scope, limits)?;
+    while let Some(event) = reader.next()? {
+        match event {
+            Event::Start(start) => content.start(&start.ns.name(), start.name, attributes(&start)),
+            Event::Text(text) => content.text(&text.unescape()),
+            Event::End => content.end(),
+        }
+    }
+    content.flush();
+    Ok(())
+}
+
+fn attributes(start: &throng_xml::Start<'_>) -> Vec<(String, String, String)> {
+    start.attrs().map(|a| (a.ns.name().into_owned(), a.name.to_owned(), a.value().into_owned())).collect()
+}
+
+/// Reads a whole stream, fed in pieces of the lengths that `piece` answers. `Ok(None)`: good so far, but unfinished.
+pub fn read_stream(
+    input: &[u8],
+    limits: &Limits,
+    mut piece: impl FnMut() -> usize,
+) -> Result<Option<Content>, Error> {
+    let mut scanner = Scanner::new();
+    let mut scope = Scope::none();
+    let mut content = Content::default();
+    let (mut from, mut fed, mut closed) = (0, 0, false);
+    loop {
+        match scanner.scan(&input[from..fed], limits)? {
+            Scan::More { skip } => {
+                from += skip;
+                if fed == input.len() {
+                    return Ok(closed.then_some(content));
+                }
+                fed = (fed + piece().max(1)).min(input.len());
+            }
+            Scan::Open { start, end } => {
+                let tag = &input[from + start..from + end];
+                let open = Reader::open_tag(tag, limits)?;
+                content.start(&open.ns.name(), open.name, attributes(&open));
+                scope = Scope::from_open_tag(tag, limits)?;
+                from += end;
+            }
+            Scan::Element { start, end } => {
+                read_into(&mut content, &input[from + start..from + end], &scope, limits)?;
+                from += end;
+            }
+            Scan::Close { end } => {
+                content.end();
+                closed = true;
+                from += end;
+            }
+        }
+    }
+}
