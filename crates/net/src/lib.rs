@@ -9,9 +9,10 @@ mod facts;
 mod pool;
 mod scratch;
 mod stream;
+pub mod tls;
 
 pub use error::NetError;
 pub use facts::{Facts, Kind, Port, SharedPort, Transport};
 pub use scratch::{READ_BYTES, Scratch, with_scratch};
 pub use stream::memory::Pipe;
-pub use stream::{Event, Stream};
+pub use stream::{ChannelBinding, Event, Stream, TlsFacts};

@@ -285,12 +285,17 @@ async fn garbage_ends_the_stream_but_not_the_answer(make: impl AsyncFn(SharedPor
     }
 }
 
+mod peers {
+    pub use crate::support::tls::{starttls12, tls};
+    pub use crate::support::{memory, tcp};
+}
+
 macro_rules! conformance {
     ($($peer:ident: [$($case:ident)*])*) => {$(
         mod $peer {
             $(#[tokio::test]
             async fn $case() {
-                super::$case(super::support::$peer).await;
+                super::$case(super::peers::$peer).await;
             })*
         }
     )*};
@@ -315,4 +320,4 @@ macro_rules! conformance {
     ])* } };
 }
 
-conformance! { tcp memory }
+conformance! { tcp memory tls starttls12 }

@@ -22,17 +22,23 @@
 pub(crate) mod memory;
 mod plain;
 mod shared;
+mod tls;
 mod wire;
 
 use crate::error::NetError;
 use crate::facts::{Facts, SharedPort, Transport};
 use crate::scratch::Scratch;
+use crate::tls::{ClientCertificate, Config};
 use memory::Pipe;
 use plain::Plain;
-use shared::Found;
+use shared::{Found, Shared};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::task::{Context, Poll};
+use tls::Tls;
 use tokio::net::TcpStream;
+use wire::AnyWire;
+
+pub use tls::{ChannelBinding, TlsFacts};
 
 /// What arrived. The bytes are borrowed from the lent buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +57,8 @@ pub enum Event<'a> {
 pub enum Stream {
     /// Plain TCP.
     Tcp(Plain<TcpStream>),
+    /// TLS over TCP, or over memory in tests.
+    Tls(Box<Tls>),
     /// A pipe inside the process.
     Memory(Box<Plain<Pipe>>),
 }
@@ -59,6 +67,7 @@ macro_rules! each {
     ($self:expr, $stream:ident => $do:expr) => {
         match $self {
             Stream::Tcp($stream) => $do,
+            Stream::Tls($stream) => $do,
             Stream::Memory($stream) => $do,
         }
     };
@@ -68,6 +77,21 @@ impl Stream {
     /// A stream over an accepted socket. Must be called inside the runtime that will poll it.
     pub fn tcp(socket: TcpStream, peer: SocketAddr, port: SharedPort) -> Stream {
         Stream::Tcp(Plain::new(socket, port, peer))
+    }
+
+    /// A stream that starts with a TLS handshake (XEP-0368). Its events begin after it; [`Facts::secure`] tells.
+    ///
+    /// # Errors
+    /// [`NetError::Tls`] when the configuration cannot be used.
+    pub fn tls(
+        socket: TcpStream,
+        peer: SocketAddr,
+        port: SharedPort,
+        config: &Config,
+    ) -> Result<Stream, NetError> {
+        let config = config.for_kind(port.kind);
+        let tls = Tls::new(config, None, AnyWire::Tcp(socket), Shared::new(port, peer))?;
+        Ok(Stream::Tls(Box::new(tls)))
     }
 
     /// A stream over a pipe, and the other end. Each direction holds at most `capacity` unread bytes.
@@ -133,14 +157,75 @@ impl Stream {
 
     /// True when the stream owns no buffer: nothing unread, nothing unsent, nothing lent.
     pub fn is_idle(&self) -> bool {
-        each!(self, stream => stream.shared.is_idle())
+        each!(self, stream => stream.is_idle())
     }
 
     /// What is known about the transport.
     pub fn facts(&self) -> Facts<'_> {
         match self {
             Stream::Tcp(stream) => stream.shared.facts(Transport::Tcp, false),
+            Stream::Tls(stream) => stream.facts(),
             Stream::Memory(stream) => stream.shared.facts(Transport::Memory, false),
+        }
+    }
+
+    /// Starts TLS on a plaintext stream (RFC 6120 §5.4.2.3), after `<proceed/>` was queued; it leaves before the first
+    /// record. `domain` is the `to` of the stream header: it chooses the certificate when the client sends no SNI.
+    /// A new document follows.
+    ///
+    /// # Errors
+    /// [`NetError::AlreadyEncrypted`]; [`NetError::Injected`] when bytes came behind `<starttls/>`, after which the
+    /// stream must be dropped; [`NetError::Tls`] when the configuration cannot be used.
+    pub fn start_tls(
+        &mut self,
+        config: &Config,
+        domain: Option<&str>,
+        lent: &mut Scratch,
+    ) -> Result<(), NetError> {
+        let leftover = match self {
+            Stream::Tcp(stream) => stream.shared.has_leftover(lent),
+            Stream::Memory(stream) => stream.shared.has_leftover(lent),
+            Stream::Tls(_) => return Err(NetError::AlreadyEncrypted),
+        };
+        if leftover {
+            return Err(NetError::Injected);
+        }
+        self.park(lent)?;
+        let config = config.for_kind(self.facts().port.kind);
+        // A stand-in while the parts change hands; nobody holds its other end.
+        let stand_in =
+            Plain { wire: Pipe::pair(1).0, shared: Shared::like(each!(self, stream => &stream.shared)) };
+        let (wire, mut shared) = match std::mem::replace(self, Stream::Memory(Box::new(stand_in))) {
+            Stream::Tcp(stream) => (AnyWire::Tcp(stream.wire), stream.shared),
+            Stream::Memory(stream) => (AnyWire::Memory(stream.wire), stream.shared),
+            Stream::Tls(_) => return Err(NetError::AlreadyEncrypted),
+        };
+        shared.restart();
+        *self = Stream::Tls(Box::new(Tls::new(config, domain, wire, shared)?));
+        Ok(())
+    }
+
+    /// What SASL can bind to; empty without TLS and before the handshake is done.
+    pub fn channel_binding(&self) -> ChannelBinding<'_> {
+        match self {
+            Stream::Tls(stream) => stream.channel_binding(),
+            Stream::Tcp(_) | Stream::Memory(_) => ChannelBinding::default(),
+        }
+    }
+
+    /// The names of a certificate that the peer presented and that was verified.
+    pub fn client_certificate(&self) -> Option<&ClientCertificate> {
+        match self {
+            Stream::Tls(stream) => stream.client_certificate(),
+            Stream::Tcp(_) | Stream::Memory(_) => None,
+        }
+    }
+
+    /// Version and cipher suite, once they are known.
+    pub fn tls_facts(&self) -> Option<TlsFacts<'_>> {
+        match self {
+            Stream::Tls(stream) => stream.tls_facts(),
+            Stream::Tcp(_) | Stream::Memory(_) => None,
         }
     }
 

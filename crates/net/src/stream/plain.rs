@@ -1,6 +1,6 @@
 //! An XMPP stream without encryption, over TCP or over memory (RFC 6120 §4.2: one endless document per direction).
 //!
-//! Left out: TLS (`stream/tls.rs`), into which [`Plain::into_parts`] turns this after STARTTLS.
+//! Left out: TLS (`stream/tls.rs`), into which `Stream::start_tls` turns this.
 //! Trap: an idle stream must own no buffer. Everything that reads or queues holds the scratch, and lets go of it as
 //! soon as nothing of this stream is left there.
 
@@ -29,7 +29,8 @@ impl<W: Wire> Plain<W> {
         cx: &mut Context<'_>,
         lent: &mut Scratch,
     ) -> Poll<Result<Found, NetError>> {
-        self.shared.hold_to_read(lent)?;
+        self.shared.check_input()?;
+        self.shared.hold(lent)?;
         loop {
             if let Some(found) = self.shared.scan(lent)? {
                 return Poll::Ready(Ok(found));
@@ -111,13 +112,7 @@ impl<W: Wire> Plain<W> {
         self.wire.poll_shutdown(cx).map_err(NetError::from)
     }
 
-    /// Ends the plaintext phase. What was queued stays ahead of the first TLS record; input behind the element that
-    /// asked for TLS is refused.
-    pub(crate) fn into_parts(mut self, lent: &mut Scratch) -> Result<(W, Shared), NetError> {
-        if self.shared.has_leftover(lent) {
-            return Err(NetError::Injected);
-        }
-        self.park(lent)?;
-        Ok((self.wire, self.shared))
+    pub(crate) fn is_idle(&self) -> bool {
+        self.shared.is_idle()
     }
 }

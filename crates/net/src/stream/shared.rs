@@ -65,6 +65,11 @@ impl Shared {
         }
     }
 
+    /// An empty one with the same facts.
+    pub(crate) fn like(other: &Shared) -> Shared {
+        Shared::new(other.port.clone(), other.peer.address())
+    }
+
     fn is(&self, state: u8) -> bool {
         self.state & state != 0
     }
@@ -123,12 +128,9 @@ impl Shared {
         Ok(fresh)
     }
 
-    /// [`Shared::hold`] for reading: an error when there will be no more events.
-    pub(crate) fn hold_to_read(&mut self, lent: &mut Scratch) -> Result<bool, NetError> {
-        if self.is(FAILED) {
-            return Err(NetError::Closed);
-        }
-        self.hold(lent)
+    /// An error when there will be no more events.
+    pub(crate) fn check_input(&self) -> Result<(), NetError> {
+        if self.is(FAILED) { Err(NetError::Closed) } else { Ok(()) }
     }
 
     /// The next thing in the input buffer, or none when more bytes are needed.
@@ -217,11 +219,13 @@ impl Shared {
         if self.is(OVERFLOWED) { Err(NetError::Unsent(self.port.unsent_bytes)) } else { Ok(()) }
     }
 
-    /// True once, so that the farewell is sent once.
-    pub(crate) fn shut(&mut self) -> bool {
-        let first = !self.is(SHUT);
+    /// From now on nothing can be queued.
+    pub(crate) fn shut(&mut self) {
         self.state |= SHUT;
-        first
+    }
+
+    pub(crate) fn is_shut(&self) -> bool {
+        self.is(SHUT)
     }
 
     /// Adds to what waits for the wire.

@@ -1,11 +1,13 @@
 //! Pairs of a server stream and a client for the transport tests, and the loop a session task would run.
 
-#![allow(dead_code, reason = "every test program uses its own part")]
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "every test program uses its own part")]
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
+pub mod tls;
+
 use throng_net::{Event, Kind, NetError, Port, SharedPort, Stream, with_scratch};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 

@@ -1,0 +1,151 @@
+//! A server certificate with its key: loading, the names it is good for, and its tls-server-end-point hash.
+//!
+//! Names come from the subject alternative names only (RFC 6120 §13.7.1.2): dNSName, id-on-dnsSRV, id-on-xmppAddr. The
+//! common name is not looked at, as RFC 9525 wants. Parsing is x509-cert's.
+//! Trap: a certificate file is the leaf first, then the chain. Another order is served as found, and clients refuse it.
+
+use ring::digest;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use std::path::Path;
+use std::sync::Arc;
+use x509_cert::Certificate as Parsed;
+use x509_cert::der::asn1::{Ia5StringRef, ObjectIdentifier, Utf8StringRef};
+use x509_cert::der::{AnyRef, Decode, Encode};
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+
+/// id-on-xmppAddr, RFC 6120 §13.7.1.4.
+const XMPP_ADDR: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.8.5");
+/// id-on-dnsSRV, RFC 4985.
+const DNS_SRV: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.8.7");
+
+/// The names in a certificate, as they stand there.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names {
+    pub(crate) dns: Vec<String>,
+    /// Without the `_service.` in front.
+    pub(crate) srv: Vec<String>,
+    pub(crate) xmpp: Vec<String>,
+    pub(crate) mail: Vec<String>,
+}
+
+/// Reads the subject alternative names.
+pub(crate) fn names(parsed: &Parsed) -> Names {
+    let mut names = Names::default();
+    let Ok(Some((_, SubjectAltName(found)))) = parsed.tbs_certificate().get_extension::<SubjectAltName>()
+    else {
+        return names;
+    };
+    for name in &found {
+        match name {
+            GeneralName::DnsName(name) => names.dns.push(name.as_str().to_owned()),
+            GeneralName::Rfc822Name(name) => names.mail.push(name.as_str().to_owned()),
+            GeneralName::OtherName(other) => {
+                let value = AnyRef::from(&other.value);
+                if other.type_id == XMPP_ADDR
+                    && let Ok(text) = value.decode_as::<Utf8StringRef<'_>>()
+                {
+                    names.xmpp.push(text.as_str().to_owned());
+                } else if other.type_id == DNS_SRV
+                    && let Ok(text) = value.decode_as::<Ia5StringRef<'_>>()
+                    && let Some((_, domain)) = text.as_str().split_once('.')
+                {
+                    names.srv.push(domain.to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// Parses one DER certificate.
+pub(crate) fn parse(der: &[u8]) -> Result<Parsed, String> {
+    Parsed::from_der(der).map_err(|error| format!("not an X.509 certificate: {error}"))
+}
+
+/// RFC 5929 §4.1: the hash of the certificate with the hash function of its signature; MD5 and SHA-1 become SHA-256.
+/// None where the signature has no one hash function (Ed25519) or one that is not known here.
+fn server_end_point(parsed: &Parsed, der: &[u8]) -> Option<Box<[u8]>> {
+    let algorithm = parsed.signature_algorithm();
+    let mut oid = algorithm.oid.to_string();
+    if oid == "1.2.840.113549.1.1.10" {
+        oid = pss_hash(&algorithm.parameters.as_ref()?.to_der().ok()?)?.to_string();
+    }
+    let hash = match oid.as_str() {
+        // md5, sha1 and sha256 with RSA; ecdsa with sha1 and sha256; the hashes themselves (from PSS parameters).
+        "1.2.840.113549.1.1.4"
+        | "1.2.840.113549.1.1.5"
+        | "1.2.840.113549.1.1.11"
+        | "1.2.840.10045.4.1"
+        | "1.2.840.10045.4.3.2"
+        | "1.3.14.3.2.26"
+        | "2.16.840.1.101.3.4.2.1" => &digest::SHA256,
+        "1.2.840.113549.1.1.12" | "1.2.840.10045.4.3.3" | "2.16.840.1.101.3.4.2.2" => &digest::SHA384,
+        "1.2.840.113549.1.1.13" | "1.2.840.10045.4.3.4" | "2.16.840.1.101.3.4.2.3" => &digest::SHA512,
+        _ => return None,
+    };
+    Some(digest::digest(hash, der).as_ref().into())
+}
+
+/// The hash of RSASSA-PSS parameters (RFC 4055 §3.1): field `[0]` holds an AlgorithmIdentifier; absent means SHA-1.
+fn pss_hash(parameters: &[u8]) -> Option<ObjectIdentifier> {
+    let sequence = AnyRef::from_der(parameters).ok()?;
+    if sequence.value().first() != Some(&0xa0) {
+        return ObjectIdentifier::new("1.3.14.3.2.26").ok();
+    }
+    let (first, _) = AnyRef::from_der_partial(sequence.value()).ok()?;
+    let identifier = AnyRef::from_der(first.value()).ok()?;
+    Some(ObjectIdentifier::from_der_partial(identifier.value()).ok()?.0)
+}
+
+/// A certificate that the server can present.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    pub(crate) key: Arc<CertifiedKey>,
+    pub(crate) names: Names,
+    pub(crate) end_point: Option<Box<[u8]>>,
+}
+
+impl Certificate {
+    /// Reads a chain and its key from PEM files. The error names the file and the mend.
+    pub(crate) fn load(certificate: &Path, key: &Path) -> Result<Certificate, String> {
+        let at = certificate.display();
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
+            .and_then(Iterator::collect)
+            .map_err(|error| format!("certificate {at}: {}", pem_reason(&error)))?;
+        let Some(leaf) = chain.first() else {
+            return Err(format!("certificate {at}: there is no CERTIFICATE block in it"));
+        };
+        let parsed = parse(leaf).map_err(|error| format!("certificate {at}: {error}"))?;
+        let (names, end_point) = (names(&parsed), server_end_point(&parsed, leaf));
+        let shown = key.display();
+        let key = PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| format!("key {shown}: {}", pem_reason(&error)))?;
+        let signer = rustls::crypto::ring::sign::any_supported_type(&key)
+            .map_err(|error| format!("key {shown}: {error}"))?;
+        let key = CertifiedKey::new(chain, signer);
+        match key.keys_match() {
+            // Unknown means that the key type cannot tell; the first handshake will.
+            Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
+            Err(_) => return Err(format!("key {shown}: it does not belong to certificate {at}")),
+        }
+        Ok(Certificate { key: Arc::new(key), names, end_point })
+    }
+
+    /// All names that a client may ask for.
+    pub(crate) fn domains(&self) -> impl Iterator<Item = &str> {
+        let Names { dns, srv, xmpp, .. } = &self.names;
+        dns.iter().chain(srv).chain(xmpp).map(String::as_str)
+    }
+}
+
+fn pem_reason(error: &rustls::pki_types::pem::Error) -> String {
+    match error {
+        rustls::pki_types::pem::Error::Io(error) => error.to_string(),
+        rustls::pki_types::pem::Error::NoItemsFound => "nothing usable in it; PEM is expected".to_owned(),
+        other => format!("not PEM: {other:?}"),
+    }
+}

@@ -1,0 +1,239 @@
+//! All of a server's TLS settings in one value that can be loaded again while connections run.
+//!
+//! Sessions are not resumed, neither by tickets nor by a cache. A stateless ticket costs no memory, but with ECDSA it
+//! saves one signature (tens of microseconds) of a handshake that needs its key exchange anyway; it would carry client
+//! certificates and channel bindings across connections, weakens the forward secrecy of TLS 1.2, and after a restart,
+//! when all clients come back at once, its keys are gone. The session cache that rustls has by default would cost
+//! memory per session.
+//!
+//! ALPN (XEP-0368 §3): direct TLS ports answer `xmpp-client` or `xmpp-server`; a client that offers only others is
+//! refused with the alert `no_application_protocol`, one that offers none is accepted. STARTTLS has no ALPN.
+//! Left out: different certificates per port. Trap: [`Config::reload`] reads files; call it where blocking is allowed.
+
+use crate::error::NetError;
+use crate::facts::Kind;
+use crate::tls::certificate::Certificate;
+use crate::tls::clients::Verifier;
+use crate::tls::{self_signed, told};
+use parking_lot::{Mutex, RwLock};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{ServerConfig, version};
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// One certificate with its key, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The chain, leaf first.
+    pub certificate: PathBuf,
+    /// The private key: PKCS #8, PKCS #1 or SEC 1.
+    pub key: PathBuf,
+}
+
+/// Where TLS material comes from.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The served domains; the first is the default for clients that name none.
+    pub domains: Vec<String>,
+    /// Certificates; the first that is good for a name is used. None: a self-signed one.
+    pub certificates: Vec<Files>,
+    /// Directory in which a self-signed certificate is kept.
+    pub self_signed: PathBuf,
+    /// Authorities for certificates of clients (PEM). None: clients are not asked for one.
+    pub client_authorities: Option<PathBuf>,
+    /// Authorities for certificates of other servers (PEM). None: servers are not asked for one.
+    pub server_authorities: Option<PathBuf>,
+}
+
+/// What became of a reload.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reload {
+    /// No file changed since the last try.
+    Unchanged,
+    /// New connections use the new files.
+    Reloaded,
+    /// The new files cannot be used; the text says why. New connections use the old ones.
+    Kept(String),
+}
+
+/// Loaded TLS settings, shared by all listeners.
+#[derive(Debug)]
+pub struct Config {
+    settings: Settings,
+    loaded: RwLock<Arc<Loaded>>,
+    /// The files as the last reload found them, whatever became of it.
+    seen: Mutex<Vec<Stamp>>,
+}
+
+impl Config {
+    /// Loads everything. The error is one sentence that names the file.
+    ///
+    /// # Errors
+    /// [`NetError::Setup`] when a file is missing, unreadable, or does not fit its key.
+    pub fn load(settings: Settings) -> Result<Config, NetError> {
+        let seen = stamps(&settings);
+        let loaded = Loaded::load(&settings).map_err(NetError::Setup)?;
+        Ok(Config { settings, loaded: RwLock::new(Arc::new(loaded)), seen: Mutex::new(seen) })
+    }
+
+    /// Loads again if a file changed. Connections that exist keep what they have.
+    pub fn reload(&self) -> Reload {
+        let found = stamps(&self.settings);
+        let mut seen = self.seen.lock();
+        if *seen == found {
+            return Reload::Unchanged;
+        }
+        *seen = found;
+        match Loaded::load(&self.settings) {
+            Ok(loaded) => {
+                *self.loaded.write() = Arc::new(loaded);
+                Reload::Reloaded
+            }
+            Err(reason) => Reload::Kept(reason),
+        }
+    }
+
+    /// The settings for connections of one kind of listener, also for a foreign TLS stack such as an HTTP server's.
+    pub fn for_kind(&self, kind: Kind) -> Arc<ServerConfig> {
+        let loaded = self.loaded.read();
+        match kind {
+            Kind::C2s => &loaded.clients,
+            Kind::C2sTls => &loaded.clients_direct,
+            Kind::S2s => &loaded.servers,
+            Kind::S2sTls => &loaded.servers_direct,
+            Kind::Component | Kind::Http | Kind::Https => &loaded.http,
+        }
+        .clone()
+    }
+
+    /// Served domains that no loaded certificate is good for. Worth a warning: clients will refuse the connection.
+    pub fn uncovered(&self) -> Vec<String> {
+        let loaded = self.loaded.read();
+        self.settings
+            .domains
+            .iter()
+            .filter(|domain| loaded.certificates.find(domain).is_none())
+            .cloned()
+            .collect()
+    }
+}
+
+/// How a file looked: change time in nanoseconds, length, inode. Renaming a file over another changes the inode.
+type Stamp = Option<(i64, i64, u64, u64)>;
+
+fn stamps(settings: &Settings) -> Vec<Stamp> {
+    let Settings { certificates, client_authorities, server_authorities, .. } = settings;
+    let files = certificates.iter().flat_map(|files| [&files.certificate, &files.key]);
+    let stamp = |path: &PathBuf| {
+        let found = std::fs::metadata(path).ok()?;
+        Some((found.mtime(), found.mtime_nsec(), found.len(), found.ino()))
+    };
+    files.chain(client_authorities).chain(server_authorities).map(stamp).collect()
+}
+
+/// One generation of files, ready for use.
+#[derive(Debug)]
+struct Loaded {
+    clients: Arc<ServerConfig>,
+    clients_direct: Arc<ServerConfig>,
+    servers: Arc<ServerConfig>,
+    servers_direct: Arc<ServerConfig>,
+    http: Arc<ServerConfig>,
+    certificates: Arc<Certificates>,
+}
+
+impl Loaded {
+    fn load(settings: &Settings) -> Result<Loaded, String> {
+        let list = if settings.certificates.is_empty() {
+            vec![self_signed::load_or_make(&settings.self_signed, &settings.domains)?]
+        } else {
+            let load = |files: &Files| Certificate::load(&files.certificate, &files.key);
+            settings.certificates.iter().map(load).collect::<Result<_, _>>()?
+        };
+        let certificates = Arc::new(Certificates::new(list, settings.domains.first())?);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = |authorities: Option<&Path>, servers: bool, alpn: &[&str]| {
+            let builder = ServerConfig::builder_with_provider(provider.clone())
+                .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+                .map_err(|error| error.to_string())?;
+            let builder = match authorities {
+                Some(path) => {
+                    builder.with_client_cert_verifier(Arc::new(Verifier::load(path, servers, &provider)?))
+                }
+                None => builder.with_no_client_auth(),
+            };
+            let mut config = builder.with_cert_resolver(certificates.clone());
+            config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+            config.key_log = Arc::new(told::ExporterLog);
+            Ok::<_, String>(Arc::new(config))
+        };
+        let (clients, servers) =
+            (settings.client_authorities.as_deref(), settings.server_authorities.as_deref());
+        Ok(Loaded {
+            clients: config(clients, false, &[])?,
+            clients_direct: config(clients, false, &["xmpp-client"])?,
+            servers: config(servers, true, &[])?,
+            servers_direct: config(servers, true, &["xmpp-server"])?,
+            http: config(None, false, &["http/1.1"])?,
+            certificates,
+        })
+    }
+}
+
+/// The certificates of one generation, by name.
+#[derive(Debug)]
+struct Certificates {
+    list: Vec<Arc<Certificate>>,
+    /// Lower-case name, perhaps `*.example.org`, to a place in the list.
+    by_name: HashMap<String, usize>,
+    default: usize,
+}
+
+impl Certificates {
+    fn new(list: Vec<Certificate>, default: Option<&String>) -> Result<Certificates, String> {
+        if list.is_empty() {
+            return Err("there is no certificate".to_owned());
+        }
+        let mut by_name = HashMap::new();
+        for (place, certificate) in list.iter().enumerate() {
+            for name in certificate.domains() {
+                by_name.entry(name.to_ascii_lowercase()).or_insert(place);
+            }
+        }
+        let list = list.into_iter().map(Arc::new).collect();
+        let mut certificates = Certificates { list, by_name, default: 0 };
+        if let Some(place) = default.and_then(|domain| certificates.place(domain)) {
+            certificates.default = place;
+        }
+        Ok(certificates)
+    }
+
+    fn place(&self, domain: &str) -> Option<usize> {
+        let name = domain.to_ascii_lowercase();
+        // A wildcard stands for exactly one label (RFC 9525 §6.3).
+        let wild = || name.split_once('.').map(|(_, parent)| format!("*.{parent}"));
+        self.by_name.get(&name).copied().or_else(|| self.by_name.get(&wild()?).copied())
+    }
+
+    fn find(&self, domain: &str) -> Option<&Arc<Certificate>> {
+        self.list.get(self.place(domain)?)
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let hint = told::tell(|told| told.domain.clone()).flatten();
+        let asked = hello.server_name().or(hint.as_deref());
+        let certificate = asked.and_then(|name| self.find(name)).or_else(|| self.list.get(self.default))?;
+        told::tell(|told| {
+            told.certificate = Some(certificate.clone());
+            told.server_name = hello.server_name().map(Box::from);
+        });
+        Some(certificate.key.clone())
+    }
+}

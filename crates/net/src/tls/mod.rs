@@ -1,0 +1,14 @@
+//! TLS configuration: certificates by domain, reload, client certificates, what a handshake tells (RFC 6120 §5 and
+//! §13.7, XEP-0368, XEP-0178, RFC 5929, RFC 9266).
+//!
+//! The records themselves are in `stream/tls.rs`. Left out: outgoing connections (server to server), OCSP and CRLs.
+//! Trap: nothing in here is asked per stanza, but [`Config::for_kind`] is per connection, so it only clones a pointer.
+
+pub(crate) mod certificate;
+mod clients;
+mod config;
+mod self_signed;
+pub(crate) mod told;
+
+pub use clients::ClientCertificate;
+pub use config::{Config, Files, Reload, Settings};

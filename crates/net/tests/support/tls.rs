@@ -1,0 +1,192 @@
+//! Certificates, configurations and clients for the TLS tests.
+
+use super::*;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use throng_net::tls::{Config, Files, Settings};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// A directory that goes away with the test.
+pub struct Dir(pub PathBuf);
+
+impl Dir {
+    pub fn new() -> Dir {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("throng-net-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Dir(path)
+    }
+
+    /// A certificate for these names, as files.
+    pub fn certificate(&self, file: &str, domains: &[&str]) -> Files {
+        let names: Vec<String> = domains.iter().map(|name| (*name).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        self.write(file, &made.cert.pem(), &made.signing_key.serialize_pem())
+    }
+
+    pub fn write(&self, file: &str, certificate: &str, key: &str) -> Files {
+        let files = Files {
+            certificate: self.0.join(format!("{file}.pem")),
+            key: self.0.join(format!("{file}.key")),
+        };
+        std::fs::write(&files.certificate, certificate).unwrap();
+        std::fs::write(&files.key, key).unwrap();
+        files
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn domains(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+pub fn self_signed(directory: &Path, names: &[&str]) -> Settings {
+    Settings { domains: domains(names), self_signed: directory.to_owned(), ..Settings::default() }
+}
+
+/// One configuration for all tests that do not care; making keys takes time.
+pub static CONFIG: LazyLock<Config> = LazyLock::new(|| {
+    let directory = Dir::new();
+    Config::load(self_signed(&directory.0, &["example.org"])).unwrap()
+});
+
+/// Trusts every certificate; the tests look at it themselves.
+#[derive(Debug)]
+struct TrustAll(Arc<rustls::crypto::CryptoProvider>);
+
+impl ServerCertVerifier for TrustAll {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// What a test client does differently.
+#[derive(Default)]
+pub struct Client {
+    pub version: Option<&'static SupportedProtocolVersion>,
+    pub alpn: &'static [&'static str],
+    pub name: Option<&'static str>,
+    /// Send no SNI at all.
+    pub nameless: bool,
+    pub certificate: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+    /// Cut handshake messages and records into pieces of this size.
+    pub fragment: Option<usize>,
+}
+
+impl Client {
+    pub fn config(self) -> ClientConfig {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let versions = self.version.map_or_else(|| rustls::ALL_VERSIONS.to_vec(), |version| vec![version]);
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&versions)
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(TrustAll(provider)));
+        let mut config = match self.certificate {
+            Some((certificate, key)) => builder.with_client_auth_cert(vec![certificate], key).unwrap(),
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = self.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        config.enable_sni = !self.nameless;
+        config.max_fragment_size = self.fragment;
+        config
+    }
+
+    pub async fn connect<I: AsyncRead + AsyncWrite + Unpin>(self, io: I) -> std::io::Result<TlsStream<I>> {
+        let name = ServerName::try_from(self.name.unwrap_or("example.org")).unwrap();
+        TlsConnector::from(Arc::new(self.config())).connect(name, io).await
+    }
+}
+
+/// Runs the server's side of a handshake.
+pub async fn handshake(server: &mut Stream) -> Result<(), NetError> {
+    poll_fn(|cx| {
+        with_scratch(|lent| {
+            let polled = match server.poll_event(cx, lent) {
+                Poll::Ready(Ok(event)) => panic!("{event:?} before the end of the handshake"),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending if server.facts().secure => Poll::Ready(Ok(())),
+                Poll::Pending => Poll::Pending,
+            };
+            server.park(lent)?;
+            polled
+        })
+    })
+    .await
+}
+
+/// A direct TLS connection over TCP.
+pub async fn connect(
+    config: &Config,
+    kind: Kind,
+    client: Client,
+) -> (Stream, Result<(), NetError>, std::io::Result<TlsStream<tokio::net::TcpStream>>) {
+    let (server, io) = tcp_pair().await;
+    let peer = server.peer_addr().unwrap();
+    let mut server = Stream::tls(server, peer, port(|port| port.kind = kind), config).unwrap();
+    // The client's error closes the socket, which ends a server that waits for more.
+    let (done, client) = tokio::join!(handshake(&mut server), client.connect(io));
+    (server, done, client)
+}
+
+/// TLS 1.3 from the first byte over TCP.
+pub async fn tls(port: SharedPort) -> Pair {
+    let (server, io) = tcp_pair().await;
+    let peer = server.peer_addr().unwrap();
+    let mut server = Stream::tls(server, peer, port, &CONFIG).unwrap();
+    let (done, client) = tokio::join!(handshake(&mut server), Client::default().connect(io));
+    done.unwrap();
+    Pair { server, client: Box::new(client.unwrap()) }
+}
+
+/// TLS 1.2 by STARTTLS over memory.
+pub async fn starttls12(port: SharedPort) -> Pair {
+    let (mut server, io) = Stream::memory(port, 16_384);
+    with_scratch(|lent| server.start_tls(&CONFIG, None, lent)).unwrap();
+    let client = Client { version: Some(&rustls::version::TLS12), ..Client::default() };
+    let (done, client) = tokio::join!(handshake(&mut server), client.connect(io));
+    done.unwrap();
+    Pair { server, client: Box::new(client.unwrap()) }
+}
