@@ -107,9 +107,8 @@ impl Shared {
     /// Notes that the stream is dead and passes the reason on.
     pub(crate) fn fail(&mut self, error: NetError, lent: &mut Scratch) -> NetError {
         self.state |= FAILED;
-        let Scratch { input, records, pool, .. } = lent;
-        input.clear(pool);
-        records.clear(pool);
+        // Records stay: TLS must see them again when it encrypts a last word.
+        lent.input.clear(&mut lent.pool);
         error
     }
 

@@ -5,7 +5,8 @@
 //!
 //! Left out: resumption and early data (see `tls/config.rs`), kernel TLS.
 //! Trap 1: rustls remembers positions inside the record buffer while a handshake message is incomplete, so unfinished
-//! records are stashed and loaded unchanged, and every call gets all of them.
+//! records are stashed and loaded unchanged, and every call gets all of them, also the calls that only encrypt. With
+//! other bytes it panics.
 //! Trap 2: whatever rustls encoded must reach the wire before anything it encodes later: everything goes through
 //! `sealed`, and what waits in `unsent` goes first.
 //! Trap 3: rustls allocates each decrypted record (one allocation and one copy per record, not per element).
@@ -44,6 +45,8 @@ pub struct Tls {
     domain: Option<Box<str>>,
     server_name: Option<Box<str>>,
     secure: bool,
+    /// rustls reported an error. Its idea of the record buffer is undefined then, so it is not called again.
+    broken: bool,
 }
 
 /// Channel binding data of a stream (RFC 5056).
@@ -96,6 +99,7 @@ impl Tls {
             domain: domain.map(Box::from),
             server_name: None,
             secure: false,
+            broken: false,
         })
     }
 
@@ -207,6 +211,15 @@ impl Tls {
 
     /// Lets rustls work on the buffered records until the job is done. True when plaintext was added to the input.
     fn turn(&mut self, job: Job, lent: &mut Scratch) -> Result<bool, NetError> {
+        if self.broken {
+            return Err(NetError::Closed);
+        }
+        let turned = self.turn_unless_broken(job, lent);
+        self.broken = turned.is_err();
+        turned
+    }
+
+    fn turn_unless_broken(&mut self, job: Job, lent: &mut Scratch) -> Result<bool, NetError> {
         let mut plaintext = false;
         loop {
             let Scratch { records, input, output, sealed, pool, .. } = &mut *lent;
@@ -233,11 +246,7 @@ impl Tls {
                     done = job == Job::Read;
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(sealed, OVERHEAD_BYTES, |into| match data.encode(into) {
-                        Ok(count) => Ok(count),
-                        Err(EncodeError::InsufficientSize(need)) => Err(Some(need.required_size)),
-                        Err(EncodeError::AlreadyEncoded) => Err(None),
-                    })?;
+                    append(sealed, OVERHEAD_BYTES, |into| encoded(data.encode(into)))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => {
@@ -291,19 +300,17 @@ impl Tls {
         }
     }
 
-    /// After an error rustls may have an alert to send.
+    /// After an error rustls may have an alert to send. It hands out what it wants to send before it looks at input,
+    /// so the records are not shown to it again: with the wrong ones it would panic.
     fn encode_alert(&mut self, lent: &mut Scratch) {
-        for _ in 0..4 {
-            match self.connection.process_tls_records(&mut []).state {
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    let encoded =
-                        append(&mut lent.sealed, OVERHEAD_BYTES, |into| data.encode(into).map_err(|_| None));
-                    if encoded.is_err() {
-                        return;
-                    }
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                _ => return,
+        while self.connection.wants_write() {
+            let Ok(ConnectionState::EncodeTlsData(mut data)) =
+                self.connection.process_tls_records(&mut []).state
+            else {
+                return;
+            };
+            if append(&mut lent.sealed, OVERHEAD_BYTES, |into| encoded(data.encode(into))).is_err() {
+                return;
             }
         }
     }
@@ -374,6 +381,14 @@ impl Tls {
         ready!(poll_drain(&mut self.wire, cx, &mut self.shared.unsent, &mut Vec::new(), pool))?;
         self.wire.poll_shutdown(cx).map_err(NetError::from)
     }
+}
+
+/// The size that is needed, if that was the fault.
+fn encoded(result: Result<usize, EncodeError>) -> Result<usize, Option<usize>> {
+    result.map_err(|error| match error {
+        EncodeError::InsufficientSize(need) => Some(need.required_size),
+        EncodeError::AlreadyEncoded => None,
+    })
 }
 
 fn required(error: &EncryptError) -> Option<usize> {

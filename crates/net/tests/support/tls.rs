@@ -111,14 +111,20 @@ pub struct Client {
     /// Send no SNI at all.
     pub nameless: bool,
     pub certificate: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+    /// Another choice of cipher suites.
+    pub provider: Option<rustls::crypto::CryptoProvider>,
     /// Cut handshake messages and records into pieces of this size.
     pub fragment: Option<usize>,
 }
 
 impl Client {
     pub fn config(self) -> ClientConfig {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(self.provider.unwrap_or_else(rustls::crypto::ring::default_provider));
         let versions = self.version.map_or_else(|| rustls::ALL_VERSIONS.to_vec(), |version| vec![version]);
+        let versions: Vec<_> = versions
+            .into_iter()
+            .filter(|version| provider.cipher_suites.iter().any(|suite| suite.version() == *version))
+            .collect();
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&versions)
             .unwrap()

@@ -1,0 +1,565 @@
+//! TLS in particular: versions, names, channel binding, client certificates, reload, and hostile bytes.
+
+mod support;
+
+use ring::digest;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::version::{TLS12, TLS13};
+use std::os::unix::fs::PermissionsExt;
+use support::tls::*;
+use support::*;
+use throng_net::tls::{Config, Files, Reload, Settings};
+use throng_net::{ChannelBinding, Kind, NetError, Stream, Transport, with_scratch};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+const OPEN: &str = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
+
+fn presented<I>(client: &TlsStream<I>) -> CertificateDer<'static> {
+    client.get_ref().1.peer_certificates().unwrap()[0].clone()
+}
+
+fn stored(files: &Files) -> CertificateDer<'static> {
+    CertificateDer::from_pem_file(&files.certificate).unwrap()
+}
+
+#[tokio::test]
+async fn both_ends_export_the_same_binding_on_tls_13() {
+    for fragment in [None, Some(64)] {
+        let client = Client { version: Some(&TLS13), fragment, ..Client::default() };
+        let (server, done, client) = connect(&CONFIG, Kind::C2sTls, client).await;
+        done.unwrap();
+        let client = client.unwrap();
+        let theirs: [u8; 32] = client
+            .get_ref()
+            .1
+            .export_keying_material([0; 32], b"EXPORTER-Channel-Binding", Some(b""))
+            .unwrap();
+        let binding = server.channel_binding();
+        assert_eq!(binding.exporter, Some(&theirs));
+        let hash = digest::digest(&digest::SHA256, &presented(&client));
+        assert_eq!(binding.server_end_point, Some(hash.as_ref()));
+        let facts = server.tls_facts().unwrap();
+        assert_eq!((facts.version, facts.server_name), ("TLSv1.3", Some("example.org")));
+        assert!(facts.cipher_suite.starts_with("TLS13_"), "{facts:?}");
+        assert!(server.facts().secure && server.facts().transport == Transport::Tls);
+    }
+}
+
+#[tokio::test]
+async fn every_cipher_suite_works_and_binds() {
+    for suite in rustls::crypto::ring::ALL_CIPHER_SUITES {
+        let (server, io) = tcp_pair().await;
+        let peer = server.peer_addr().unwrap();
+        let mut server = Stream::tls(server, peer, port(|port| port.kind = Kind::C2sTls), &CONFIG).unwrap();
+        let provider = rustls::crypto::CryptoProvider {
+            cipher_suites: vec![*suite],
+            ..rustls::crypto::ring::default_provider()
+        };
+        if suite.suite().as_str().unwrap().contains("RSA") {
+            // Our certificate is ECDSA; there is nothing in common.
+            continue;
+        }
+        let client = Client { provider: Some(provider), ..Client::default() }.connect(io);
+        let (done, client) = tokio::join!(handshake(&mut server), client);
+        done.unwrap();
+        let client = client.unwrap();
+        let theirs: [u8; 32] = client
+            .get_ref()
+            .1
+            .export_keying_material([0; 32], b"EXPORTER-Channel-Binding", Some(b""))
+            .unwrap();
+        let ours = server.channel_binding().exporter;
+        assert_eq!(ours, suite.tls13().map(|_| &theirs), "{suite:?}");
+    }
+}
+
+#[tokio::test]
+async fn tls_12_has_the_end_point_but_no_exporter() {
+    let client = Client { version: Some(&TLS12), ..Client::default() };
+    let (server, done, client) = connect(&CONFIG, Kind::C2sTls, client).await;
+    done.unwrap();
+    let hash = digest::digest(&digest::SHA256, &presented(&client.unwrap()));
+    let expected = ChannelBinding { exporter: None, server_end_point: Some(hash.as_ref()) };
+    assert_eq!(server.channel_binding(), expected);
+    assert_eq!(server.tls_facts().unwrap().version, "TLSv1.2");
+}
+
+#[tokio::test]
+async fn alpn_is_for_xmpp_or_absent() {
+    let accepted: &[(Kind, &[&str], Option<&str>)] = &[
+        (Kind::C2sTls, &["xmpp-client"], Some("xmpp-client")),
+        (Kind::C2sTls, &["http/1.1", "xmpp-client"], Some("xmpp-client")),
+        (Kind::C2sTls, &[], None),
+        (Kind::S2sTls, &["xmpp-server"], Some("xmpp-server")),
+    ];
+    for (kind, offer, chosen) in accepted {
+        let client = Client { alpn: offer, ..Client::default() };
+        let (_server, done, client) = connect(&CONFIG, *kind, client).await;
+        done.unwrap();
+        let client = client.unwrap();
+        assert_eq!(client.get_ref().1.alpn_protocol(), chosen.map(str::as_bytes), "{kind:?} {offer:?}");
+    }
+    let refused: &[(Kind, &[&str])] =
+        &[(Kind::C2sTls, &["http/1.1"]), (Kind::C2sTls, &["xmpp-server"]), (Kind::S2sTls, &["xmpp-client"])];
+    for (kind, offer) in refused {
+        let client = Client { alpn: offer, ..Client::default() };
+        let (_server, done, client) = connect(&CONFIG, *kind, client).await;
+        assert!(matches!(done, Err(NetError::Tls(_))), "{done:?}");
+        let alert = client.unwrap_err().to_string();
+        assert!(alert.contains("NoApplicationProtocol"), "the client must learn why: {alert}");
+    }
+}
+
+#[tokio::test]
+async fn the_name_that_is_asked_for_chooses_the_certificate() {
+    let directory = Dir::new();
+    let plain = directory.certificate("plain", &["example.org", "conference.example.org"]);
+    let wild = directory.certificate("wild", &["*.example.net"]);
+    let config = Config::load(Settings {
+        domains: domains(&["a.example.net", "example.org", "elsewhere.example"]),
+        certificates: vec![plain.clone(), wild.clone()],
+        ..Settings::default()
+    })
+    .unwrap();
+    assert_eq!(config.uncovered(), ["elsewhere.example"]);
+    let cases: [(Option<&'static str>, &Files); 6] = [
+        (Some("example.org"), &plain),
+        (Some("Conference.Example.ORG"), &plain),
+        (Some("b.example.net"), &wild),
+        // The default is what fits the first domain.
+        (Some("elsewhere.example"), &wild),
+        (Some("two.labels.example.net"), &wild),
+        (None, &wild),
+    ];
+    for (name, files) in cases {
+        let client = Client { name, nameless: name.is_none(), ..Client::default() };
+        let (_server, done, client) = connect(&config, Kind::C2sTls, client).await;
+        done.unwrap();
+        assert_eq!(presented(&client.unwrap()), stored(files), "asked for {name:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_stream_header_chooses_where_sni_does_not() {
+    let directory = Dir::new();
+    let files = [directory.certificate("a", &["a.example"]), directory.certificate("b", &["b.example"])];
+    let config = Config::load(Settings {
+        domains: domains(&["a.example", "b.example"]),
+        certificates: files.to_vec(),
+        ..Settings::default()
+    })
+    .unwrap();
+    let cases = [(true, "b.example", 1), (true, "nowhere.example", 0), (false, "b.example", 0)];
+    for (nameless, domain, expected) in cases {
+        let (mut server, io) = Stream::memory(port(|_| {}), 16_384);
+        with_scratch(|lent| server.start_tls(&config, Some(domain), lent)).unwrap();
+        let client = Client { nameless, name: Some("a.example"), ..Client::default() };
+        let (done, client) = tokio::join!(handshake(&mut server), client.connect(io));
+        done.unwrap();
+        assert_eq!(presented(&client.unwrap()), stored(&files[expected]));
+    }
+}
+
+#[tokio::test]
+async fn new_files_serve_new_connections_and_broken_ones_change_nothing() {
+    let directory = Dir::new();
+    let first = directory.certificate("served", &["example.org"]);
+    let config = Config::load(Settings {
+        domains: domains(&["example.org"]),
+        certificates: vec![first.clone()],
+        ..Settings::default()
+    })
+    .unwrap();
+    let before = stored(&first);
+    let (mut old_server, done, old_client) = connect(&config, Kind::C2sTls, Client::default()).await;
+    done.unwrap();
+    let mut old_client = old_client.unwrap();
+    assert_eq!(config.reload(), Reload::Unchanged);
+
+    // The certificate is replaced, the key not yet: exactly what a renewal looks like half-way.
+    let next = directory.certificate("next", &["example.org"]);
+    std::fs::rename(&next.certificate, &first.certificate).unwrap();
+    let Reload::Kept(reason) = config.reload() else { panic!("a pair that does not match was taken") };
+    assert!(reason.contains("served.key") && reason.contains("does not belong"), "{reason}");
+    assert_eq!(config.reload(), Reload::Unchanged, "the same fault is told once");
+    let (_server, done, client) = connect(&config, Kind::C2sTls, Client::default()).await;
+    done.unwrap();
+    assert_eq!(presented(&client.unwrap()), before);
+
+    std::fs::rename(&next.key, &first.key).unwrap();
+    assert_eq!(config.reload(), Reload::Reloaded);
+    let (_server, done, client) = connect(&config, Kind::C2sTls, Client::default()).await;
+    done.unwrap();
+    let after = stored(&first);
+    assert_ne!(before, after);
+    assert_eq!(presented(&client.unwrap()), after);
+
+    std::fs::remove_file(&first.key).unwrap();
+    assert!(matches!(config.reload(), Reload::Kept(reason) if reason.contains("served.key")));
+
+    // The old connection has noticed nothing.
+    write(&mut old_client, OPEN.as_bytes()).await;
+    assert_eq!(next_event(&mut old_server).await, Got::Open(OPEN.into()));
+    let hash = digest::digest(&digest::SHA256, &before);
+    assert_eq!(old_server.channel_binding().server_end_point, Some(hash.as_ref()));
+}
+
+async fn next_event(server: &mut Stream) -> Got {
+    support::next(server).await.unwrap()
+}
+
+#[test]
+fn unusable_files_are_named() {
+    let directory = Dir::new();
+    let good = directory.certificate("good", &["example.org"]);
+    let missing = directory.0.join("missing.pem");
+    let empty = directory.write("empty", "", "");
+    let not_pem =
+        directory.write("noise", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "x");
+    let cases = [
+        (Files { certificate: missing.clone(), ..good.clone() }, "missing.pem"),
+        (Files { key: missing, ..good.clone() }, "missing.pem"),
+        (Files { certificate: empty.certificate, ..good.clone() }, "empty.pem"),
+        (Files { key: empty.key, ..good.clone() }, "empty.key"),
+        (not_pem, "noise.pem"),
+        (Files { key: directory.certificate("other", &["example.org"]).key, ..good }, "does not belong"),
+    ];
+    for (files, part) in cases {
+        let settings = Settings { certificates: vec![files], ..Settings::default() };
+        let error = Config::load(settings).unwrap_err().to_string();
+        assert!(error.contains(part), "{error:?} does not say {part:?}");
+    }
+}
+
+#[test]
+fn a_self_signed_certificate_is_kept_private_and_renewed_for_new_domains() {
+    let directory = Dir::new();
+    let home = directory.0.join("not/there/yet");
+    let read = || std::fs::read_to_string(home.join("self-signed-cert.pem")).unwrap();
+    let config = Config::load(self_signed(&home, &["example.org"])).unwrap();
+    assert!(config.uncovered().is_empty());
+    let first = read();
+    let mode = std::fs::metadata(home.join("self-signed-key.pem")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    Config::load(self_signed(&home, &["example.org"])).unwrap();
+    assert_eq!(read(), first, "a restart must not change the certificate");
+    let config = Config::load(self_signed(&home, &["example.org", "example.net"])).unwrap();
+    assert!(config.uncovered().is_empty());
+    assert_ne!(read(), first);
+    // A damaged pair is replaced.
+    std::fs::write(home.join("self-signed-key.pem"), "").unwrap();
+    Config::load(self_signed(&home, &["example.org", "example.net"])).unwrap();
+    let mode = std::fs::metadata(home.join("self-signed-key.pem")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn starttls_goes_from_plaintext_to_tls() {
+    let (server, mut io) = tcp_pair().await;
+    let peer = server.peer_addr().unwrap();
+    let mut server = Stream::tcp(server, peer, port(|_| {}));
+    write(&mut io, format!("{OPEN}<starttls/>").as_bytes()).await;
+    assert_eq!(next_event(&mut server).await, Got::Open(OPEN.into()));
+    assert_eq!(next_event(&mut server).await, element("<starttls/>"));
+    assert!(!server.facts().secure);
+    assert_eq!(server.channel_binding(), ChannelBinding::default());
+    with_scratch(|lent| {
+        // Not flushed: it must leave before the first record nevertheless.
+        server.queue(b"<proceed/>", lent);
+        server.start_tls(&CONFIG, Some("example.org"), lent).unwrap();
+        server.park(lent).unwrap();
+    });
+    assert!(!server.facts().secure, "no handshake, no security");
+    let talk = async {
+        assert_eq!(read_exactly(&mut io, 10).await, b"<proceed/>");
+        Client::default().connect(io).await.unwrap()
+    };
+    let (done, mut client) = tokio::join!(handshake(&mut server), talk);
+    done.unwrap();
+    assert!(server.facts().secure);
+    write(&mut client, OPEN.as_bytes()).await;
+    assert_eq!(next_event(&mut server).await, Got::Open(OPEN.into()));
+    let again = with_scratch(|lent| server.start_tls(&CONFIG, None, lent));
+    assert!(matches!(again, Err(NetError::AlreadyEncrypted)));
+    send(&mut server, b"<still-here/>").await.unwrap();
+    assert_eq!(read_exactly(&mut client, 13).await, b"<still-here/>");
+}
+
+#[tokio::test]
+async fn plaintext_behind_starttls_is_refused() {
+    // In one read with it, and cut, so that the rest is stashed when TLS begins.
+    for (behind, parked) in
+        [("<auth>now</auth>", false), ("<au", true), ("<auth>now</auth>", true), (" ", false)]
+    {
+        let (mut server, mut io) = Stream::memory(port(|_| {}), 16_384);
+        write(&mut io, format!("{OPEN}<starttls/>{behind}").as_bytes()).await;
+        let refused = std::future::poll_fn(|cx| {
+            with_scratch(|lent| {
+                for _ in 0..2 {
+                    assert!(server.poll_event(cx, lent).is_ready());
+                }
+                if parked {
+                    server.park(lent).unwrap();
+                }
+                std::task::Poll::Ready(server.start_tls(&CONFIG, None, lent))
+            })
+        })
+        .await;
+        assert!(matches!(refused, Err(NetError::Injected)), "{behind:?} {parked}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn plaintext_instead_of_a_handshake_never_becomes_an_event() {
+    // These bytes were still in the kernel when TLS began.
+    let (mut server, mut io) = Stream::memory(port(|_| {}), 16_384);
+    write(&mut io, format!("{OPEN}<starttls/>").as_bytes()).await;
+    next_event(&mut server).await;
+    next_event(&mut server).await;
+    write(&mut io, b"<auth>injected</auth>").await;
+    with_scratch(|lent| server.start_tls(&CONFIG, None, lent)).unwrap();
+    assert!(matches!(support::next(&mut server).await, Err(NetError::Tls(_))));
+}
+
+/// An authority and certificates that it signed.
+struct Authority {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { issuer: rcgen::Issuer::new(params, key), pem }
+    }
+
+    fn sign(
+        &self,
+        change: impl FnOnce(&mut rcgen::CertificateParams),
+    ) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        change(&mut params);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.der().clone(), PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+    }
+}
+
+fn xmpp_address(text: &str) -> rcgen::SanType {
+    let value = rcgen::OtherNameValue::Utf8String(text.to_owned());
+    rcgen::SanType::OtherName((vec![1, 3, 6, 1, 5, 5, 7, 8, 5], value))
+}
+
+#[tokio::test]
+async fn a_client_certificate_gives_names_only_when_it_is_trusted() {
+    let directory = Dir::new();
+    let (ours, foreign) = (Authority::new(), Authority::new());
+    let bundle = directory.0.join("authorities.pem");
+    std::fs::write(&bundle, &ours.pem).unwrap();
+    let config = Config::load(Settings {
+        client_authorities: Some(bundle.clone()),
+        server_authorities: Some(bundle),
+        ..self_signed(&directory.0, &["example.org"])
+    })
+    .unwrap();
+    let romeo = |params: &mut rcgen::CertificateParams| {
+        params.subject_alt_names = vec![
+            xmpp_address("romeo@example.org"),
+            xmpp_address("montague@example.org"),
+            rcgen::SanType::Rfc822Name("romeo@mail.example".try_into().unwrap()),
+        ];
+    };
+    let server_only = |params: &mut rcgen::CertificateParams| {
+        params.subject_alt_names = vec![rcgen::SanType::DnsName("example.net".try_into().unwrap())];
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    };
+    for version in [&TLS12, &TLS13] {
+        let mut seen = Vec::new();
+        let attempts = [
+            (Kind::C2sTls, Some(ours.sign(romeo))),
+            (Kind::C2sTls, Some(foreign.sign(romeo))),
+            (Kind::C2sTls, None),
+            (Kind::C2sTls, Some(ours.sign(server_only))),
+            (Kind::S2sTls, Some(ours.sign(server_only))),
+            (Kind::S2sTls, Some(foreign.sign(server_only))),
+        ];
+        for (kind, certificate) in attempts {
+            let client = Client { version: Some(version), certificate, ..Client::default() };
+            let (server, done, client) = connect(&config, kind, client).await;
+            done.unwrap();
+            client.unwrap();
+            seen.push(server.client_certificate().cloned());
+        }
+        let first = seen[0].as_ref().unwrap();
+        assert_eq!(first.xmpp_addresses, ["romeo@example.org", "montague@example.org"]);
+        assert_eq!(first.mail, ["romeo@mail.example"]);
+        assert_eq!(seen[1..4], [None, None, None]);
+        assert_eq!(seen[4].as_ref().unwrap().domains, ["example.net"]);
+        assert_eq!(seen[5], None);
+    }
+}
+
+#[tokio::test]
+async fn without_authorities_nobody_is_asked_for_a_certificate() {
+    let certificate = Some(Authority::new().sign(|_| {}));
+    let client = Client { certificate, ..Client::default() };
+    let (server, done, _client) = connect(&CONFIG, Kind::C2sTls, client).await;
+    done.unwrap();
+    assert_eq!(server.client_certificate(), None);
+}
+
+/// The first flight of a client, as bytes.
+fn hello() -> Vec<u8> {
+    let name = rustls::pki_types::ServerName::try_from("example.org").unwrap();
+    let config = std::sync::Arc::new(Client::default().config());
+    let mut client = rustls::ClientConnection::new(config, name).unwrap();
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).unwrap();
+    bytes
+}
+
+fn memory_tls() -> (Stream, throng_net::Pipe) {
+    let (mut server, io) = Stream::memory(port(|_| {}), 200_000);
+    with_scratch(|lent| server.start_tls(&CONFIG, None, lent)).unwrap();
+    (server, io)
+}
+
+#[tokio::test]
+async fn a_handshake_cut_at_any_byte_ends_quietly() {
+    let hello = hello();
+    for cut in 0..=hello.len() {
+        let (mut server, mut io) = memory_tls();
+        write(&mut io, &hello[..cut]).await;
+        assert!(now(&mut server).await.is_none(), "cut at {cut}");
+        assert_eq!(server.is_idle(), cut == 0 || cut == hello.len(), "cut at {cut}");
+        drop(io);
+        let end = support::next(&mut server).await;
+        assert!(matches!(end, Ok(Got::Eof) | Err(NetError::Io(_))), "cut at {cut}: {end:?}");
+        assert!(!server.facts().secure);
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_hello_is_an_error_with_an_alert_or_waits() {
+    let hello = hello();
+    let mut alerts = 0;
+    for at in 0..hello.len() {
+        let (mut server, mut io) = memory_tls();
+        let mut bytes = hello.clone();
+        bytes[at] ^= 0xff;
+        write(&mut io, &bytes).await;
+        match now(&mut server).await {
+            None => {}
+            Some(Err(NetError::Tls(_))) => {
+                drop(server);
+                let mut answer = Vec::new();
+                io.read_to_end(&mut answer).await.unwrap();
+                alerts += usize::from(answer.first() == Some(&21));
+            }
+            Some(other) => panic!("byte {at}: {other:?}"),
+        }
+    }
+    assert!(alerts > 50, "only {alerts} damaged hellos were answered with an alert");
+}
+
+#[tokio::test]
+async fn a_record_that_never_ends_is_bounded() {
+    // A hello of 64 kB that keeps announcing more.
+    let (mut server, mut io) = memory_tls();
+    let mut record = vec![22, 3, 1, 0x40, 0];
+    record.extend([1, 0, 0xff, 0xff]);
+    record.resize(5 + 0x4000, 0);
+    let mut sent = 0;
+    let error = loop {
+        write(&mut io, &record).await;
+        sent += record.len();
+        record[5..9].fill(0);
+        match now(&mut server).await {
+            None => assert!(sent < 200_000, "{sent} bytes were swallowed"),
+            Some(Err(error)) => break error,
+            Some(Ok(event)) => panic!("{event:?}"),
+        }
+    };
+    assert!(matches!(error, NetError::Tls(_) | NetError::TooLong), "{error}");
+}
+
+#[tokio::test]
+async fn garbage_in_mid_stream_ends_it() {
+    for version in [&TLS12, &TLS13] {
+        let client = Client { version: Some(version), ..Client::default() };
+        let (mut server, done, client) = connect(&CONFIG, Kind::C2sTls, client).await;
+        done.unwrap();
+        let mut client = client.unwrap();
+        write(&mut client, OPEN.as_bytes()).await;
+        assert_eq!(next_event(&mut server).await, Got::Open(OPEN.into()));
+        // A record of the right shape with the wrong contents.
+        let (io, _) = client.get_mut();
+        write(io, &[&[23, 3, 3, 0, 40][..], &[7; 40]].concat()).await;
+        assert!(matches!(support::next(&mut server).await, Err(NetError::Tls(_))));
+        assert!(matches!(support::next(&mut server).await, Err(NetError::Closed)));
+        // Nothing can be said any more, but closing must work.
+        shutdown(&mut server).await.unwrap();
+        let mut rest = Vec::new();
+        let end = client.read_to_end(&mut rest).await;
+        assert!(end.unwrap_err().to_string().contains("BadRecordMac"), "the client must learn why");
+    }
+}
+
+#[tokio::test]
+async fn each_end_says_close_notify() {
+    for version in [&TLS12, &TLS13] {
+        let client = Client { version: Some(version), ..Client::default() };
+        let (mut server, done, client) = connect(&CONFIG, Kind::C2sTls, client).await;
+        done.unwrap();
+        let mut client = client.unwrap();
+        shutdown(&mut server).await.unwrap();
+        let mut rest = Vec::new();
+        // rustls answers a missing close_notify with an error here.
+        client.read_to_end(&mut rest).await.unwrap();
+        tokio::io::AsyncWriteExt::shutdown(&mut client).await.unwrap();
+        assert_eq!(next_event(&mut server).await, Got::Eof);
+    }
+}
+
+#[tokio::test]
+async fn keys_can_change_while_the_stream_runs() {
+    let client = Client { version: Some(&TLS13), ..Client::default() };
+    let (mut server, done, client) = connect(&CONFIG, Kind::C2sTls, client).await;
+    done.unwrap();
+    let mut client: TlsStream<TcpStream> = client.unwrap();
+    write(&mut client, OPEN.as_bytes()).await;
+    assert_eq!(next_event(&mut server).await, Got::Open(OPEN.into()));
+    for n in 0..3 {
+        client.get_mut().1.refresh_traffic_keys().unwrap();
+        let text = format!("<m n='{n}'/>");
+        write(&mut client, text.as_bytes()).await;
+        assert_eq!(next_event(&mut server).await, element(&text));
+        send(&mut server, text.as_bytes()).await.unwrap();
+        assert_eq!(read_exactly(&mut client, text.len()).await, text.as_bytes());
+    }
+    assert!(server.is_idle());
+}
+
+#[tokio::test]
+async fn every_connection_shakes_hands_in_full() {
+    let config = std::sync::Arc::new(Client::default().config());
+    for version in 0..2 {
+        let (server, io) = tcp_pair().await;
+        let peer = server.peer_addr().unwrap();
+        let mut server = Stream::tls(server, peer, port(|_| {}), &CONFIG).unwrap();
+        let connector = tokio_rustls::TlsConnector::from(config.clone());
+        let name = rustls::pki_types::ServerName::try_from("example.org").unwrap();
+        let (done, client) = tokio::join!(handshake(&mut server), connector.connect(name, io));
+        done.unwrap();
+        let client = client.unwrap();
+        let kind = client.get_ref().1.handshake_kind();
+        assert_ne!(kind, Some(rustls::HandshakeKind::Resumed), "connection {version}");
+        assert!(server.channel_binding().server_end_point.is_some());
+    }
+}
