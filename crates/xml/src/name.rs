@@ -35,6 +35,12 @@ pub(crate) fn is_space(byte: u8) -> bool {
     CLASS[usize::from(byte)] & SPACE != 0
 }
 
+/// Can a name begin with this byte? Of a character beyond ASCII only the reader can say.
+#[inline]
+pub(crate) fn may_start(byte: u8) -> bool {
+    CLASS[usize::from(byte)] & (START | HIGH) != 0
+}
+
 /// Can this byte follow the name in a start tag?
 pub(crate) fn is_delimiter(byte: Option<&u8>) -> bool {
     byte.is_some_and(|&b| b == b'>' || b == b'/' || is_space(b))

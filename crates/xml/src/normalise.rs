@@ -49,12 +49,17 @@ fn write(bytes: &[u8], scope: &Scope, limits: &Limits, out: &mut Vec<u8>) -> Res
                 levels[depth] = element(&start, content, outer, out);
                 open = true;
             }
+            Event::Text(text) if text.raw().is_empty() => {}
             Event::Text(text) => {
                 close(out, &mut open);
                 if text.is_cdata() {
                     escape::text(&text.unescape(), out);
                 } else {
-                    out.extend_from_slice(text.raw().as_bytes());
+                    // A bare > may stand in text, but not behind a section that ended with ]] and is now text.
+                    for (i, piece) in text.raw().split('>').enumerate() {
+                        out.extend_from_slice(if i > 0 { b"&gt;" } else { b"" });
+                        out.extend_from_slice(piece.as_bytes());
+                    }
                 }
             }
             Event::End => {
@@ -162,6 +167,7 @@ mod tests {
     #[test]
     fn text_and_sections_keep_their_meaning() {
         check(&Scope::client(), "<a>x &amp; <![CDATA[<&]]></a>", "<a>x &amp; &lt;&amp;</a>");
+        check(&Scope::client(), "<a><![CDATA[]]]]>></a>", "<a>]]&gt;</a>");
         check(
             &Scope::client(),
             "<a><xml:b xml:lang='x'><c/></xml:b></a>",

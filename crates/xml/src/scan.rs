@@ -14,6 +14,8 @@ const STREAM_NAME: usize = 40;
 /// Longest XML declaration and longest end tag of the stream, in bytes. Real ones have about 40 and 16.
 const DECLARATION: usize = 256;
 
+const NO_NAME: Error = Error::NotWellFormed("a name was expected");
+
 /// What was found. Offsets count from the start of the `input` of that call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
@@ -168,6 +170,7 @@ impl Scanner {
                     self.at = At::EndTag;
                     self.seen = 2;
                 }
+                _ if !name::may_start(second) => return Err(NO_NAME),
                 _ => {
                     self.header = self.at == At::Prolog;
                     self.depth = u8::from(!self.header);
@@ -215,6 +218,7 @@ impl Scanner {
                             }
                         },
                         Some(b'?') => return Err(Error::Restricted(Restriction::ProcessingInstruction)),
+                        Some(&first) if !name::may_start(first) => return Err(NO_NAME),
                         Some(_) => {
                             if depth == deepest {
                                 return Err(Error::TooDeep);

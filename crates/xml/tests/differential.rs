@@ -4,6 +4,12 @@
 //! rxml is strict, so it must agree both ways. quick-xml is lax by design: what it refuses must be refused here, and what
 //! is accepted here it must read with the same content. Each known difference is a branch of `excused`, with its reason.
 //! Trap: an excuse is tied to our own error or to a fact of the input, never to "the oracle said no".
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail by panicking"
+)]
 
 mod support;
 

@@ -1,0 +1,76 @@
+//! Finding and reading a stanza allocates nothing.
+//!
+//! Trap: the counter is the process's, so this file holds one test only.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use throng_xml::{Event, Limits, Reader, Scan, Scanner, Scope};
+
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+#[allow(
+    unsafe_code,
+    reason = "a global allocator cannot be written without it; it only counts and passes on"
+)]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const STREAM: &[u8] = b"<?xml version='1.0'?><stream:stream to='a' xmlns='jabber:client' \
+    xmlns:stream='http://etherx.jabber.org/streams' version='1.0'> \
+    <message to='juliet@capulet.example' type='chat' id='1'><body>Art thou &amp; <![CDATA[<]]></body>\
+    <x:y xmlns:x='urn:x' x:z='1' xml:lang='en'/><active xmlns='http://jabber.org/protocol/chatstates'/></message></stream:stream>";
+
+#[test]
+fn scanning_and_reading_allocate_nothing() {
+    let limits = Limits::DEFAULT;
+    let before = COUNT.load(Ordering::Relaxed);
+    let mut scanner = Scanner::new();
+    let mut scope = Scope::none();
+    let (mut from, mut fed, mut events) = (0, 0, 0);
+    // In pieces of seven bytes, so that the scanner resumes everywhere.
+    loop {
+        match scanner.scan(&STREAM[from..fed], &limits) {
+            Ok(Scan::More { skip }) => {
+                from += skip;
+                fed = (fed + 7).min(STREAM.len());
+            }
+            Ok(Scan::Open { start, end }) => {
+                scope = Scope::from_open_tag(&STREAM[from + start..from + end], &limits).unwrap_or_default();
+                from += end;
+            }
+            Ok(Scan::Element { start, end }) => {
+                if let Ok(mut reader) = Reader::new(&STREAM[from + start..from + end], &scope, &limits) {
+                    while let Ok(Some(event)) = reader.next() {
+                        events += 1;
+                        if let Event::Start(start) = event {
+                            events += start.attrs().filter(|a| !a.value().is_empty()).count();
+                        }
+                    }
+                }
+                from += end;
+            }
+            Ok(Scan::Close { .. }) => break,
+            Err(_) => break,
+        }
+    }
+    let after = COUNT.load(Ordering::Relaxed);
+    assert_eq!(events, 15, "the stream was read");
+    assert_eq!(after - before, 0, "allocations");
+}

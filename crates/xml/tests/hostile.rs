@@ -1,0 +1,352 @@
+//! Input that means harm ends with the right error, at once where it can be seen at once, and whole or byte by byte alike.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail by panicking"
+)]
+
+mod support;
+
+use support::read_stream;
+use throng_xml::{Error, ErrorKind, Limits, Reader, Restriction, Scan, Scanner, Scope};
+
+const HEADER: &str = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
+
+/// The error of a stream whose header is followed by `rest`.
+fn refused(rest: &[u8]) -> Error {
+    let input = [HEADER.as_bytes(), rest].concat();
+    let whole = read_stream(&input, &Limits::DEFAULT, || input.len());
+    if input.len() < 10_000 {
+        assert_eq!(read_stream(&input, &Limits::DEFAULT, || 1), whole, "{}", input.escape_ascii());
+    }
+    match whole {
+        Err(error) => error,
+        Ok(content) => panic!("accepted: {} as {content:?}", rest.escape_ascii()),
+    }
+}
+
+/// The error of a stream that begins with `start`.
+fn refused_start(start: &[u8]) -> Error {
+    let whole = read_stream(start, &Limits::DEFAULT, || start.len());
+    assert_eq!(read_stream(start, &Limits::DEFAULT, || 1), whole);
+    whole.expect_err("refused")
+}
+
+#[test]
+fn restricted_xml_is_refused_as_soon_as_it_is_seen() {
+    use Restriction::{Comment, Doctype, Entity, ProcessingInstruction};
+    // Nothing here is complete: the error must not wait for the end of anything.
+    for (rest, restriction) in [
+        ("<!--", Comment),
+        ("<!-", Comment),
+        ("<a><!-", Comment),
+        ("<a>text<!-- x --></a>", Comment),
+        ("<?", ProcessingInstruction),
+        ("<a><?", ProcessingInstruction),
+        ("<?xml version='1.0'?>", ProcessingInstruction),
+        ("<!DOCTYPE", Doctype),
+        ("<!D", Doctype),
+        ("<a><!ENTITY", Doctype),
+        ("<a>&lol;</a>", Entity),
+        ("<a b='&lol;'/>", Entity),
+        ("<a>&nbsp;</a>", Entity),
+    ] {
+        assert_eq!(refused(rest.as_bytes()), Error::Restricted(restriction), "{rest}");
+        assert_eq!(refused(rest.as_bytes()).kind(), ErrorKind::RestrictedXml);
+    }
+    for (start, restriction) in [
+        ("<!DOCTYPE lolz [", Doctype),
+        ("<?xml version='1.0'?><!DOCTYPE", Doctype),
+        ("<!-- hello -->", Comment),
+        ("<?php", ProcessingInstruction),
+        ("<?xml-stylesheet", ProcessingInstruction),
+        (" <?xml version='1.0'?>", ProcessingInstruction),
+    ] {
+        assert_eq!(refused_start(start.as_bytes()), Error::Restricted(restriction), "{start}");
+    }
+}
+
+#[test]
+fn what_is_not_well_formed_is_refused() {
+    for rest in [
+        "text",
+        "&amp;",
+        "<a></b>",
+        "<a><b></a></b>",
+        "<a b='1' b='2'/>",
+        "<a b=1/>",
+        "<a b/>",
+        "<a b='<'/>",
+        "<a>]]></a>",
+        "<a>&</a>",
+        "<a>& b</a>",
+        "<a>&amp</a>",
+        "<a b='&#x;'/>",
+        "<1/>",
+        "<a 1='x'/>",
+        "< a/>",
+        "<a / ></a>",
+        "<a b='1'c='2'/>",
+        "</a>",
+        "</stream>",
+        "</stream:streams>",
+        "</stream:stream x='1'>",
+        "</stream:stream/>",
+        "<a></a b='1'>",
+        "<a></ a>",
+        "<>",
+        "</>",
+        "<a><></a>",
+        "<!x",
+        "<a><!x",
+        "<a><![cdata[x]]></a>",
+        "<a =''/>",
+        "<a b=''=''/>",
+        "</stream:stream>x",
+        "</stream:stream><a/>",
+        "\u{FEFF}<a/>",
+    ] {
+        assert_eq!(refused(rest.as_bytes()).kind(), ErrorKind::NotWellFormed, "{rest}");
+    }
+    for start in
+        ["text", "\u{FEFF}<a>", "</a>", "<?xml ?><a>", "<?xml version='1.0'>", "<?xml encoding='UTF-8'?>"]
+    {
+        assert_eq!(refused_start(start.as_bytes()).kind(), ErrorKind::NotWellFormed, "{start}");
+    }
+}
+
+#[test]
+fn what_is_not_namespace_well_formed_is_refused() {
+    for rest in [
+        "<p:a/>",
+        "<a p:b='1'/>",
+        "<a:b:c/>",
+        "<:a/>",
+        "<a:/>",
+        "<a :b='1'/>",
+        "<a xmlns:p=''/>",
+        "<a xmlns:p='urn:x' xmlns:p='urn:y'/>",
+        "<a xmlns:xml='urn:x'/>",
+        "<a xmlns:p='http://www.w3.org/XML/1998/namespace'/>",
+        "<a xmlns='http://www.w3.org/2000/xmlns/'/>",
+        "<a xmlns='http://www.w3.org/XML/1998/namespac&#101;'/>",
+        "<a xmlns:xmlns='http://www.w3.org/2000/xmlns/'/>",
+        "<xmlns:a/>",
+        "<a xmlns:p='urn:x' xmlns:q='urn:x' p:b='1' q:b='2'/>",
+        "<a xmlns:p='urn:x' xmlns:q='urn:&#x78;' p:b='1' q:b='2'/>",
+        "<a xmlns:stream2='http://etherx.jabber.org/streams' stream:b='1' stream2:b='2'/>",
+        "<a><p:b xmlns:p='urn:x'/><p:c/></a>",
+    ] {
+        assert_eq!(refused(rest.as_bytes()).kind(), ErrorKind::NotWellFormed, "{rest}");
+    }
+    assert_eq!(refused_start(b"<stream:stream xmlns='jabber:client'>"), Error::BadNamespacePrefix);
+}
+
+#[test]
+fn bytes_that_are_no_characters_are_refused() {
+    for bad in [
+        &b"\xff"[..],
+        b"\xc0\xaf",
+        b"\xc1\xbf",
+        b"\xed\xa0\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xf8\x88\x80\x80\x80",
+        b"\xc3",
+        b"\x80",
+        b"\xe2\x82",
+        b"\0",
+        b"\x01",
+        b"\x08",
+        b"\x0b",
+        b"\x0c",
+        b"\x0e",
+        b"\x1f",
+        b"\xef\xbf\xbe",
+        b"\xef\xbf\xbf",
+        b"&#0;",
+        b"&#8;",
+        b"&#xB;",
+        b"&#xFFFE;",
+        b"&#xDFFF;",
+        b"&#x110000;",
+        b"&#4294967361;",
+    ] {
+        for (before, after) in [("<a>", "</a>"), ("<a b='", "'/>"), ("<a><![CDATA[", "]]></a>"), ("<a", "/>")]
+        {
+            if before.ends_with("CDATA[") && bad[0] == b'&' {
+                continue;
+            }
+            let error = refused(&[before.as_bytes(), bad, after.as_bytes()].concat());
+            assert_eq!(error.kind(), ErrorKind::NotWellFormed, "{} in {before}", bad.escape_ascii());
+        }
+    }
+}
+
+#[test]
+fn other_encodings_and_versions_are_named() {
+    for start in [
+        &b"\xfe\xff\0<"[..],
+        b"\xff\xfe<\0",
+        b"<\0s\0",
+        b"\0<\0s",
+        b"\0\0\xfe\xff",
+        b"<?xml version='1.0' encoding='ISO-8859-1'?>",
+        b"<?xml version='1.0' encoding='UTF-16'?>",
+        b"<?xml version='1.0' encoding=''?>",
+    ] {
+        assert_eq!(refused_start(start), Error::UnsupportedEncoding, "{}", start.escape_ascii());
+    }
+    assert_eq!(refused_start(b"<?xml version='1.1'?>").kind(), ErrorKind::InvalidXml);
+    assert_eq!(
+        refused_start(b"<stream xmlns='http://etherx.jabber.org/streams'/>").kind(),
+        ErrorKind::InvalidXml
+    );
+    for good in
+        ["<?xml version='1.0'?>", "<?xml version = \"1.0\" encoding='utf-8' standalone='no' ?>\n", "\n", ""]
+    {
+        let input = format!("{good}{HEADER}</stream:stream>");
+        assert!(matches!(read_stream(input.as_bytes(), &Limits::DEFAULT, || 1), Ok(Some(_))), "{good}");
+    }
+}
+
+#[test]
+fn limits_end_the_stream_before_memory_does() {
+    let policy = |rest: &str| {
+        let error = refused(rest.as_bytes());
+        assert_eq!(error.kind(), ErrorKind::PolicyViolation, "{}…", &rest[..40.min(rest.len())]);
+        error
+    };
+    let mega = "n".repeat(1 << 20);
+    // Unfinished, in every place where bytes can be piled up.
+    assert_eq!(policy(&format!("<{mega}")), Error::TooLarge);
+    assert_eq!(policy(&format!("<a {mega}")), Error::TooLarge);
+    assert_eq!(policy(&format!("<a b='{mega}")), Error::TooLarge);
+    assert_eq!(policy(&format!("<a b=\"{mega}")), Error::TooLarge);
+    assert_eq!(policy(&format!("<a>{mega}")), Error::TooLarge);
+    assert_eq!(policy(&format!("<a><![CDATA[{mega}")), Error::TooLarge);
+    assert_eq!(policy(&format!("<a></{mega}")), Error::TooLarge);
+    assert_eq!(policy(&format!("<a{}", " ".repeat(1 << 20))), Error::TooLarge);
+    assert_eq!(policy(&format!("</{mega}")), Error::TooLarge);
+    assert_eq!(policy(&format!("</stream:stream{}", " ".repeat(1000))), Error::TooLarge);
+    assert_eq!(policy(&"<a>".repeat(100_000)), Error::TooDeep);
+    // Complete, but too much of something.
+    let name = "n".repeat(300);
+    assert_eq!(policy(&format!("<{name}/>")), Error::NameTooLong);
+    assert_eq!(policy(&format!("<a {name}='1'/>")), Error::NameTooLong);
+    assert_eq!(policy(&format!("<a xmlns='{}'/>", "n".repeat(2000))), Error::NameTooLong);
+    let many = |each: &dyn Fn(usize) -> String, n| format!("<a{}/>", (0..n).map(each).collect::<String>());
+    assert_eq!(policy(&many(&|i| format!(" a{i}=''"), 1000)), Error::TooManyAttributes);
+    assert_eq!(policy(&many(&|i| format!(" xmlns:a{i}='urn:x'"), 1000)), Error::TooManyPrefixes);
+    assert_eq!(policy(&many(&|i| format!(" xmlns:a{i}='urn:{i}' a{i}:x=''"), 5)), Error::TooManyPrefixes);
+    assert_eq!(
+        policy(&(0..40).map(|i| format!("<a xmlns='urn:{i}'>")).collect::<String>().add_ends(40)),
+        Error::TooManyPrefixes
+    );
+    let depth = usize::from(Limits::DEFAULT.depth);
+    assert_eq!(policy(&"<a>".repeat(depth + 1).add_ends(depth + 1)), Error::TooDeep);
+    assert_eq!(policy(&format!("{}<a/>", "<a>".repeat(depth)).add_ends(depth)), Error::TooDeep);
+
+    let start = format!("<?xml version='1.0' {mega}");
+    assert_eq!(read_stream(start.as_bytes(), &Limits::DEFAULT, || 64).expect_err("refused"), Error::TooLarge);
+    assert_eq!(
+        read_stream(format!("<{mega}").as_bytes(), &Limits::DEFAULT, || 4096).expect_err("refused"),
+        Error::TooLarge
+    );
+    assert_eq!(refused_start(format!("<{}>", "s".repeat(60)).as_bytes()), Error::NameTooLong);
+}
+
+trait AddEnds {
+    fn add_ends(self, count: usize) -> String;
+}
+
+impl AddEnds for String {
+    fn add_ends(self, count: usize) -> String {
+        self + &"</a>".repeat(count)
+    }
+}
+
+#[test]
+fn what_is_just_within_the_limits_is_accepted() {
+    let accepted = |rest: String| {
+        let input = format!("{HEADER}{rest}</stream:stream>");
+        let result = read_stream(input.as_bytes(), &Limits::DEFAULT, || 4096);
+        assert!(matches!(result, Ok(Some(_))), "{}… {:?}", &rest[..40], result.err());
+    };
+    let depth = usize::from(Limits::DEFAULT.depth);
+    accepted("<a>".repeat(depth).add_ends(depth));
+    accepted(format!("<a{}/>", (0..64).map(|i| format!(" a{i}=''")).collect::<String>()));
+    accepted(format!("<a{}/>", (0..32).map(|i| format!(" xmlns:a{i}='urn:x'")).collect::<String>()));
+    accepted(format!(
+        "<a{}/>",
+        (0..4).map(|i| format!(" xmlns:a{i}='urn:{i}' a{i}:x='' a{i}:y=''")).collect::<String>()
+    ));
+    accepted(format!("<a{}>{}", " xmlns='urn:x'", "<b xmlns='urn:y'></b>".repeat(1000)) + "</a>");
+    accepted(format!("<a>{}</a>", "x".repeat(Limits::DEFAULT.element_bytes as usize - 7)));
+}
+
+#[test]
+fn an_error_is_final_until_restart() {
+    let mut scanner = Scanner::fragment();
+    let limits = Limits::DEFAULT;
+    assert_eq!(scanner.scan(b"x", &limits), scanner.scan(b"<a/>", &limits));
+    scanner.restart();
+    assert_eq!(scanner.scan(b"<a/>", &limits), Ok(Scan::Element { start: 0, end: 4 }));
+    let scope = Scope::client();
+    let mut reader = Reader::new(b"<a><b></a></b>", &scope, &limits).expect("the characters are good");
+    while reader.next().is_ok() {}
+    assert!(reader.next().is_err());
+    assert!(reader.skip().is_err());
+}
+
+#[test]
+fn a_caller_who_breaks_the_rules_gets_an_answer_and_no_panic() {
+    let mut scanner = Scanner::fragment();
+    let limits = Limits::DEFAULT;
+    assert_eq!(scanner.scan(b"<abcdefghijklmnop x='", &limits), Ok(Scan::More { skip: 0 }));
+    // Fewer bytes than before, or others.
+    for input in [&b""[..], b"<", b"<a", b"zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"] {
+        let _ = scanner.scan(input, &limits);
+    }
+    let scope = Scope::none();
+    for bytes in [
+        &b""[..],
+        b"<",
+        b"<a",
+        b"a",
+        b"<a/>x",
+        b"<a/><b/>",
+        b" <a/>",
+        b"</a>",
+        b"<a></a></a>",
+        b"<![CDATA[]]>",
+        b"<?a?>",
+    ] {
+        let outcome = Reader::new(bytes, &scope, &limits).and_then(|mut reader| {
+            while reader.next()?.is_some() {}
+            Ok(())
+        });
+        assert!(outcome.is_err(), "{}", bytes.escape_ascii());
+    }
+    for tag in [&b""[..], b"<", b"<a", b"<a>x", b"a>", b"</a>", b"<a b>"] {
+        assert!(Reader::open_tag(tag, &limits).is_err(), "{}", tag.escape_ascii());
+    }
+}
+
+/// Work must stay in proportion to the input. Counted in the attributes that look alike, which have to be compared.
+#[test]
+fn names_that_look_alike_are_told_apart() {
+    // Same length, same first and last letter: every one of them hits the filter.
+    let attrs: String = (0..60).map(|i| format!(" a{i:02}z='{}'", "v".repeat(4000))).collect();
+    let input = format!("<a{attrs}/>");
+    let limits = Limits { element_bytes: 1 << 20, ..Limits::DEFAULT };
+    let mut reader = Reader::new(input.as_bytes(), &throng_xml::Scope::client(), &limits).map(|_| ());
+    assert_eq!(reader, Ok(()));
+    let scope = Scope::client();
+    let mut r = Reader::new(input.as_bytes(), &scope, &limits).expect("good characters");
+    reader = r.next().map(|_| ());
+    assert_eq!(reader, Ok(()));
+    let twice = format!("<a{attrs} a31z=''/>");
+    let mut r = Reader::new(twice.as_bytes(), &scope, &limits).expect("good characters");
+    assert!(r.next().is_err());
+}
