@@ -1,0 +1,41 @@
+//! The first byte is a step, the rest a stream: fed in such steps or whole, the scanner must find the same.
+//!
+//! Left out: what the elements hold, which the target `reader` judges.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use xml::{Error, Limits, Scan, Scanner};
+
+const LIMITS: Limits = Limits { element_bytes: 512, depth: 5, ..Limits::DEFAULT };
+
+fn boundaries(stream: &[u8], step: usize) -> (Vec<(usize, usize)>, Option<Error>) {
+    let mut scanner = Scanner::new();
+    let mut found = Vec::new();
+    let (mut from, mut fed) = (0, 0);
+    loop {
+        match scanner.scan(&stream[from..fed], &LIMITS) {
+            Ok(Scan::More { skip }) => {
+                from += skip;
+                if fed == stream.len() {
+                    return (found, None);
+                }
+                fed = (fed + step).min(stream.len());
+            }
+            Ok(Scan::Open { start, end } | Scan::Element { start, end }) => {
+                assert!(start < end && stream[from + start] == b'<' && stream[from + end - 1] == b'>');
+                found.push((from + start, from + end));
+                from += end;
+            }
+            Ok(Scan::Close { end }) => {
+                found.push((from, from + end));
+                from += end;
+            }
+            Err(error) => return (found, Some(error)),
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&step, stream)) = data.split_first() else { return };
+    assert_eq!(boundaries(stream, usize::from(step).max(1)), boundaries(stream, stream.len().max(1)));
+});
