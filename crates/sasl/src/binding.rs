@@ -1,5 +1,5 @@
 //! Channel binding data (RFC 5056): tls-exporter (RFC 9266) and tls-server-end-point (RFC 5929 section 4),
-//! and the list of their names for XEP-0440 (1.0).
+//! and the list of their names for XEP-0440 (1.0.0).
 //!
 //! The TLS library computes the exporter; this module says with which label. The hash of the certificate is
 //! computed here, because which hash depends on the certificate's own signature.

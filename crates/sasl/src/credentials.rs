@@ -10,8 +10,9 @@
 //!
 //! Three entries with a salt of 16 bytes are 300 bytes.
 //!
-//! What it costs: [`Credentials::derive`] runs PBKDF2 once for each hash. With [`DEFAULT_ITERATIONS`] ring on a
-//! 3 GHz x86-64 takes some 2 ms for SHA-256, 5 ms each for SHA-1 and SHA-512. [`Credentials::verify_password`] runs one.
+//! What it costs: [`Credentials::derive`] runs PBKDF2 once for each hash. With [`DEFAULT_ITERATIONS`] on an AMD EPYC
+//! core with SHA extensions: 2 ms of processor time for SHA-256, 4 to 5 for SHA-1, 5 to 6 for SHA-512, so 12 ms for new
+//! credentials. [`Credentials::verify_password`] runs one, 2 ms (`cargo run --release -p throng-sasl --example cost`).
 //! Both belong on a thread that may compute ([`base::Spawner::blocking`]), not on one that serves sockets.
 //!
 //! Left out: the password itself, in any form that could be turned back.
@@ -27,7 +28,8 @@ use std::num::NonZeroU32;
 /// login that is not cached, phones too.
 pub const DEFAULT_ITERATIONS: u32 = 10_000;
 
-/// More iterations than this are neither derived nor believed from a blob: a minute of computing.
+/// More iterations than this are neither derived nor believed from a blob: 2 to 6 seconds
+/// of computing for one hash.
 pub const MAX_ITERATIONS: u32 = 10_000_000;
 
 /// Length of the salts that [`Credentials::create`] makes.
@@ -171,7 +173,7 @@ impl Credentials {
     #[must_use]
     pub fn verify_password(&self, password: &str) -> bool {
         let Ok(prepared) = prepare(password) else { return false };
-        let fastest = [Hash::Sha256, Hash::Sha512, Hash::Sha1];
+        let fastest = [Hash::Sha256, Hash::Sha1, Hash::Sha512];
         let Some((hash, keys)) = fastest.iter().find_map(|hash| Some((*hash, self.keys(*hash)?))) else {
             return false;
         };

@@ -155,7 +155,7 @@ impl MechanismSet {
         self.0 & MechanismSet::SCRAM_PLUS.0 != 0
     }
 
-    /// Whether nothing is in it. Such a list must not be offered (RFC 6120 section 6.3.3).
+    /// Whether nothing is in it. Then `<mechanisms/>` is left out (RFC 6120 section 6.4.1).
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

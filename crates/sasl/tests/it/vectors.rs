@@ -1,5 +1,5 @@
-//! Whole conversations with known bytes. SHA-1 is RFC 5802 section 5, SHA-256 RFC 7677 section 3; the other two were
-//! computed with Python's hashlib and hmac, which also reproduced the first two.
+//! Whole conversations with known bytes. RFC 5802 section 5, RFC 6120 section 9.1 (steps 9 to 12) and RFC 7677 section 3;
+//! the other two were computed with Python's hashlib and hmac, which also reproduced the first two.
 
 use super::*;
 use base64::Engine as _;
@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 struct Vector {
     mechanism: Mechanism,
+    user: (&'static str, &'static str),
     gs2: Gs2,
     salt: &'static str,
     first: &'static str,
@@ -15,10 +16,11 @@ struct Vector {
     success: &'static str,
 }
 
-fn vectors() -> [Vector; 4] {
+fn vectors() -> [Vector; 5] {
     [
         Vector {
             mechanism: Mechanism::ScramSha1,
+            user: ("user", "pencil"),
             gs2: Gs2::None,
             salt: "QSXCR+Q6sek8bf92",
             first: "n,,n=user,r=fyko+d2lbbFgONRv9qkxdawL",
@@ -27,7 +29,20 @@ fn vectors() -> [Vector; 4] {
             success: "v=rmF9pqV8S7suAoZWja4dJRkFsKQ=",
         },
         Vector {
+            mechanism: Mechanism::ScramSha1,
+            user: ("juliet", "r0m30myr0m30"),
+            gs2: Gs2::None,
+            salt: "NjhkYTM0MDgtNGY0Zi00NjdmLTkxMmUtNDlmNTNmNDNkMDMz",
+            first: "n,,n=juliet,r=oMsTAAwAAAAMAAAANP0TAAAAAABPU0AA",
+            challenge: "r=oMsTAAwAAAAMAAAANP0TAAAAAABPU0AAe124695b-69a9-4de6-9c30-b51b3808c59e,\
+                        s=NjhkYTM0MDgtNGY0Zi00NjdmLTkxMmUtNDlmNTNmNDNkMDMz,i=4096",
+            last: "c=biws,r=oMsTAAwAAAAMAAAANP0TAAAAAABPU0AAe124695b-69a9-4de6-9c30-b51b3808c59e,\
+                   p=UA57tM/SvpATBkH2FXs0WDXvJYw=",
+            success: "v=pNNDFVEQxuXxCoSEiW8GEZ+1RSo=",
+        },
+        Vector {
             mechanism: Mechanism::ScramSha256,
+            user: ("user", "pencil"),
             gs2: Gs2::None,
             salt: "W22ZaJ0SNY7soEsUEjb6gQ==",
             first: "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
@@ -38,6 +53,7 @@ fn vectors() -> [Vector; 4] {
         },
         Vector {
             mechanism: Mechanism::ScramSha512,
+            user: ("user", "pencil"),
             gs2: Gs2::None,
             salt: "MDEyMzQ1Njc4OWFiY2RlZg==",
             first: "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
@@ -48,6 +64,7 @@ fn vectors() -> [Vector; 4] {
         },
         Vector {
             mechanism: Mechanism::ScramSha256Plus,
+            user: ("user", "pencil"),
             gs2: bound("tls-exporter", &std::array::from_fn::<u8, 32, _>(|at| at as u8)),
             salt: "W22ZaJ0SNY7soEsUEjb6gQ==",
             first: "p=tls-exporter,,n=user,r=rOprNGfwEbeRWgbNEkqO",
@@ -62,31 +79,32 @@ fn vectors() -> [Vector; 4] {
 #[test]
 fn server_and_client_say_exactly_what_the_vectors_say() {
     for vector in vectors() {
+        let (username, password) = vector.user;
         let hash = vector.mechanism.hash().unwrap();
         let client_nonce = vector.first.rsplit_once("r=").unwrap().1;
         let server_nonce =
             vector.challenge.split(',').next().unwrap()[2..].strip_prefix(client_nonce).unwrap();
         let salt = STANDARD.decode(vector.salt).unwrap();
-        let stored = Credentials::derive_for(&[hash], "pencil", 4096, &salt).unwrap();
+        let stored = Credentials::derive_for(&[hash], password, 4096, &salt).unwrap();
         let decoy = Decoy::new(&Secret::new(*b"x"), 4096);
         let binding = match &vector.gs2 {
             Gs2::Bound { data, .. } => Binding { exporter: Some(data.clone()), server_end_point: None },
             _ => Binding::default(),
         };
-        let mut client = Scram::new(hash, vector.gs2.clone(), "user", "pencil").with_nonce(client_nonce);
+        let mut client = Scram::new(hash, vector.gs2.clone(), username, password).with_nonce(client_nonce);
         assert_eq!(client.mechanism(), vector.mechanism);
 
         let mut exchange =
             Exchange::new(vector.mechanism, !binding.is_empty(), binding, server_nonce.to_owned());
         assert_eq!(String::from_utf8(client.first()).unwrap(), vector.first);
         let step = exchange.step(Some(vector.first.as_bytes()));
-        assert_eq!(step, Step::NeedCredentials { username: "user".into() });
-        let step = exchange.credentials(Some(&stored), &decoy, "user");
+        assert_eq!(step, Step::NeedCredentials { username: username.into() });
+        let step = exchange.credentials(Some(&stored), &decoy, username);
         assert_eq!(step, Step::Challenge(vector.challenge.into()));
         let last = client.last(vector.challenge.as_bytes(), None).unwrap();
         assert_eq!(String::from_utf8(last).unwrap(), vector.last);
         let done =
-            Step::Done { username: "user".into(), authzid: None, additional: Some(vector.success.into()) };
+            Step::Done { username: username.into(), authzid: None, additional: Some(vector.success.into()) };
         assert_eq!(exchange.step(Some(vector.last.as_bytes())), done);
         assert_eq!(client.verify(vector.success.as_bytes()), Ok(()));
     }
