@@ -2,7 +2,7 @@
 //!
 //! For ASCII the profiles of RFC 7622 shrink to small sets: width mapping, normalisation and the bidi rule
 //! do nothing, and case mapping only concerns `A`-`Z`. So a part that passes here is exactly what the slow
-//! road in `prep` would return; `tests/roads.rs` compares the two for every ASCII character.
+//! road in `prep` would return; the tests of `prep` compare the two.
 //!
 //! Trap: the loops look at every byte instead of leaving early, so that the compiler can use vector
 //! instructions. Do not put a `return` into them.

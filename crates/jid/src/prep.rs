@@ -61,9 +61,11 @@ pub fn prepare_domain(text: &str) -> Result<Cow<'_, str>, JidError> {
     if ascii::domain(text.as_bytes()) {
         return Ok(Cow::Borrowed(text));
     }
-    if text.starts_with('[') {
-        return ip_literal(text);
-    }
+    if text.starts_with('[') { ip_literal(text) } else { idna_name(text) }
+}
+
+/// IDNA2008 by the road of the tables.
+fn idna_name(text: &str) -> Result<Cow<'_, str>, JidError> {
     let forbidden = JidError::Forbidden(Part::Domain);
     let uts46 = Uts46::new();
     let (name, valid) = uts46.to_unicode(text.as_bytes(), AsciiDenyList::STD3, Hyphens::Check);
@@ -164,5 +166,80 @@ pub(crate) fn after(text: Cow<'_, str>, part: Part) -> Result<Cow<'_, str>, JidE
         0 => Err(JidError::Empty(part)),
         n if n > MAX_PART => Err(JidError::TooLong(part)),
         _ => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// For ASCII, the road of the tables: what `ascii` and the lower-casing above must agree with.
+    fn local_by_tables(text: &str) -> Option<String> {
+        let text = stabilize(text, enforce_local).ok().filter(|text| !text.is_empty())?;
+        (!text.contains(['"', '&', '\'', '/', ':', '<', '>', '@'])).then(|| text.into_owned())
+    }
+
+    fn resource_by_tables(text: &str) -> Option<String> {
+        stabilize(text, enforce_resource).ok().filter(|text| !text.is_empty()).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn every_ascii_character_fares_alike_on_both_roads() {
+        for byte in 0..=0x7f_u8 {
+            for text in [
+                String::from(char::from(byte)),
+                format!("a{}z", char::from(byte)),
+                format!("{0}{0}", char::from(byte)),
+            ] {
+                assert_eq!(
+                    prepare_local(&text).ok().map(Cow::into_owned),
+                    local_by_tables(&text),
+                    "{text:?}"
+                );
+                assert_eq!(
+                    prepare_resource(&text).ok().map(Cow::into_owned),
+                    resource_by_tables(&text),
+                    "{text:?}"
+                );
+                let same = local_by_tables(&text).as_deref() == Some(&text);
+                assert_eq!(ascii::local(text.as_bytes()), same, "{text:?} is in normal form");
+                assert_eq!(ascii::resource(text.as_bytes()), resource_by_tables(&text).is_some(), "{text:?}");
+            }
+        }
+    }
+
+    /// All names up to seven characters long over the characters that matter, on both roads.
+    #[test]
+    fn short_domains_fare_alike_on_both_roads() {
+        const LETTERS: [char; 6] = ['a', 'x', 'n', '7', '-', '.'];
+        let mut names = vec![String::new()];
+        for _ in 0..7 {
+            names = names.iter().flat_map(|name| LETTERS.map(|letter| format!("{name}{letter}"))).collect();
+            for name in &names {
+                let fast = ascii::domain(name.as_bytes());
+                let slow = idna_name(name);
+                // The final dot is stripped before, so neither road may see one; A-labels belong to the tables.
+                assert_eq!(fast, slow.as_deref() == Ok(name), "{name:?}: {slow:?}");
+            }
+        }
+    }
+
+    /// The lengths at which a label, a name or the vector road ends.
+    #[test]
+    fn long_domains_fare_alike_on_both_roads() {
+        for length in 1..=300 {
+            for every in [7, 31, 62, 63, 64, 65, 300] {
+                for mark in ['.', '-', '_', 'A'] {
+                    let name: String =
+                        (1..=length).map(|at| if at % every == 0 { mark } else { 'a' }).collect();
+                    let slow = idna_name(&name);
+                    assert_eq!(
+                        ascii::domain(name.as_bytes()),
+                        slow.as_deref() == Ok(&name),
+                        "{name:?}: {slow:?}"
+                    );
+                }
+            }
+        }
     }
 }
