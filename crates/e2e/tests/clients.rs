@@ -226,10 +226,10 @@ impl Node {
         println!("{said}");
     }
 
-    /// All that was printed by anybody, for the message of a failure.
+    /// All that was printed by anybody, for the message of a failure; what failed comes last.
     fn words(&self) -> String {
         let mut words = String::new();
-        for name in ["client.log", "partner.log", "throng.log"] {
+        for name in ["throng.log", "partner.log", "client.log"] {
             let path = self.folder.join(name);
             if let Ok(text) = fs::read(&path) {
                 words += &format!("\n--- {}\n{}", path.display(), String::from_utf8_lossy(&text));

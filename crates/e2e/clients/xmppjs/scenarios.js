@@ -34,7 +34,7 @@ const scenarios = [
   },
 
   async function roster_get(stage) {
-    const client = await stage.blank("a", "one");
+    const client = await stage.blank("a");
     check((await client.roster()).size === 0, "the roster of a new user is not empty");
     await client.rosterSet({ jid: "friend@elsewhere.test", name: "A friend" }, ["Friends", "Work"]);
     const item = (await client.roster()).get("friend@elsewhere.test");
@@ -42,7 +42,7 @@ const scenarios = [
   },
 
   async function roster_pushes_on_two_resources(stage) {
-    const one = await stage.blank("a", "one");
+    const one = await stage.blank("a");
     const two = await stage.online("a", "two");
     const jid = "friend@elsewhere.test";
     const name = "Ünïcödé & <second>";
@@ -199,7 +199,7 @@ const scenarios = [
   },
 
   async function disco_info_of_the_server(stage) {
-    const client = await stage.client("a", "one").login();
+    const client = await stage.blank("a");
     const ns = "http://jabber.org/protocol/disco#info";
     const result = await client.ask(xml("iq", { type: "get", to: settings.domain }, xml("query", ns)));
     const query = result.getChild("query", ns);
@@ -212,14 +212,14 @@ const scenarios = [
   },
 
   async function version_of_the_server(stage) {
-    const client = await stage.client("a", "one").login();
+    const client = await stage.blank("a");
     const ask = xml("iq", { type: "get", to: settings.domain }, xml("query", "jabber:iq:version"));
     const query = (await client.ask(ask)).getChild("query", "jabber:iq:version");
     check(query?.getChildText("name") && query.getChildText("version"), `version is ${query}`);
   },
 
   async function time_of_the_server(stage) {
-    const client = await stage.client("a", "one").login();
+    const client = await stage.blank("a");
     const ask = xml("iq", { type: "get", to: settings.domain }, xml("time", "urn:xmpp:time"));
     const time = (await client.ask(ask)).getChild("time", "urn:xmpp:time");
     check(Math.abs(Date.now() - Date.parse(time?.getChildText("utc"))) < 300_000, `time is ${time}`);
@@ -230,7 +230,7 @@ const scenarios = [
 const with_peer = [
   // The partner is slixmpp: it approves, asks back, and answers each message with `echo: …`.
   async function friends_and_chat_with_slixmpp(stage) {
-    const a = await stage.blank("a", "one");
+    const a = await stage.blank("a");
     await a.say("subscribe", settings.peer);
     await a.presence("subscribed", settings.peer);
     const available = await a.presence(null, settings.peer);
