@@ -1,1 +1,149 @@
-//! store-sql.
+//! Storage in SQL databases: SQLite now, with one set of statements that PostgreSQL and MySQL will share.
+//!
+//! Reads come from a pool; logins are grouped ([`lane`]); every write goes through one bounded queue and is answered when
+//! its transaction is on the disk ([`writer`]). Every call has a deadline. Left out: reading from replicas.
+//!
+//! A new need is a file in `tables/` that implements its trait, its statements in [`kit::Kit`] and a migration. A new
+//! database is a file in `dialect/`, a variant in the enums there, and its migrations.
+//!
+//! The trap for the next person: read connections refuse to write (`query_only`), so a statement that changes anything
+//! must be sent through the writer.
+mod dialect;
+mod fault;
+mod gather;
+mod kit;
+mod label;
+mod lane;
+mod migrate;
+mod options;
+mod tables;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base::{Clock, Spawner};
+use store::{ErrorKind, Fut, StoreError, Stores};
+
+use dialect::Pool;
+use dialect::sqlite::{self, SqliteDialect, Use};
+use kit::Kit;
+use lane::Lanes;
+pub use options::Options;
+use writer::{Work, Writer};
+
+/// A database with all needs.
+pub struct SqlStores {
+    kit: Arc<Kit>,
+    pools: [Pool; 3],
+    writer: Writer,
+    lanes: Lanes,
+    reading: AtomicUsize,
+    most_reading: usize,
+    read_deadline: Duration,
+}
+
+impl SqlStores {
+    /// Opens a database, makes it if there is none, and brings its schema up to date.
+    ///
+    /// `url` is `sqlite:PATH`. The tasks of the database run on `spawner`, which must be a tokio runtime's; they end with
+    /// [`SqlStores::close`] or when the value is dropped.
+    ///
+    /// # Errors
+    /// `Setup` with one sentence when the address is wrong, the directory is missing, the file is no database or one of
+    /// another program, or its schema is newer than this program; `Conflict` when another program holds it locked.
+    pub async fn open(
+        url: &str,
+        options: &Options,
+        clock: Arc<dyn Clock>,
+        spawner: &dyn Spawner,
+    ) -> Result<Arc<SqlStores>, StoreError> {
+        if !url.starts_with("sqlite:") {
+            let kind = url.split(':').next().unwrap_or_default();
+            let message = format!(
+                "storage of the kind {kind:?} is not supported; write sqlite: and the path of a file"
+            );
+            return Err(StoreError::new(ErrorKind::Setup, message));
+        }
+        let path = sqlite::path(url)?;
+        sqlite::prepare(&path)?;
+        let pool = |purpose, size, cache| sqlite::pool(&path, options, purpose, size, cache);
+        // Logins have one small hot set of pages; the writer and the readers see whatever comes.
+        let writing = pool(Use::Write, 1, options.cache_bytes);
+        let reading = pool(Use::Read, options.pool_size, options.cache_bytes);
+        let logins = pool(Use::Read, options.login_lanes, options.cache_bytes);
+        let kit = Kit::new(Box::new(SqliteDialect), clock);
+
+        let shown = format!("the database {}", path.display());
+        let about =
+            |error: StoreError| StoreError::new(error.kind, format!("{shown} cannot be used")).because(error);
+        let mut conn = writing.acquire(&kit).await.map_err(about)?;
+        migrate::migrate(&mut conn, migrate::SQLITE, &shown).await.map_err(|error| match error.kind {
+            ErrorKind::Setup if error.message().starts_with(&shown) => error,
+            _ => about(error),
+        })?;
+        drop(conn);
+
+        Ok(Arc::new(SqlStores {
+            writer: Writer::start(writing.clone(), kit.clone(), spawner, options),
+            lanes: Lanes::start(logins.clone(), kit.clone(), spawner, options),
+            pools: [writing, reading, logins],
+            kit,
+            reading: AtomicUsize::new(0),
+            most_reading: options.queue,
+            read_deadline: options.read_deadline,
+        }))
+    }
+
+    /// All needs as the bundle that the server passes around.
+    pub fn stores(self: &Arc<Self>) -> Stores {
+        Stores::of(self.clone())
+    }
+
+    /// Statements sent to the database since it was opened, of any kind. A login counts at most one.
+    pub fn round_trips(&self) -> u64 {
+        self.kit.round_trips.load(Ordering::Relaxed)
+    }
+
+    /// Transactions that the writer has committed; with many writers at once far fewer than requests.
+    pub fn commits(&self) -> u64 {
+        self.kit.commits.load(Ordering::Relaxed)
+    }
+
+    /// Finishes what waits to be written and closes all connections. Later calls fail with `Unavailable`.
+    pub async fn close(&self) {
+        self.writer.close().await;
+        for pool in &self.pools {
+            pool.close().await;
+        }
+    }
+
+    /// Reads on any free connection.
+    fn read<T: Send + 'static>(&self, work: Work<T>) -> Fut<'_, T> {
+        Box::pin(async move {
+            let _place = Place::take(&self.reading, self.most_reading)?;
+            let reading = async {
+                let mut conn = self.pools[1].acquire(&self.kit).await?;
+                work(&mut conn).await
+            };
+            tokio::time::timeout(self.read_deadline, reading).await.map_err(|_| fault::late())?
+        })
+    }
+}
+
+/// A place among the calls that wait for a connection.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Place<'_> {
+    fn take(taken: &AtomicUsize, most: usize) -> Result<Place<'_>, StoreError> {
+        let place = Place(taken);
+        if taken.fetch_add(1, Ordering::Relaxed) >= most { Err(fault::overloaded()) } else { Ok(place) }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,150 @@
+//! SQLite: connections in WAL mode, and its pieces of SQL.
+//!
+//! One connection writes with `synchronous=FULL`, so that a committed transaction is on the disk; the others only read.
+//! Left out: databases in memory (each connection would have its own) and memory-mapped reads, which count as resident
+//! memory and gained little.
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sqlx::sqlite::{
+    SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow,
+    SqliteSynchronous,
+};
+use sqlx::{Arguments, ConnectOptions};
+use store::{ErrorKind, StoreError};
+
+use super::{Arg, Dialect, Pool};
+use crate::Options;
+
+/// Rows that the connection's thread may be ahead of their reader, so that it is not woken for each.
+const ROWS_AHEAD: usize = 512;
+
+pub(crate) struct SqliteDialect;
+
+impl Dialect for SqliteDialect {
+    fn begin(&self) -> &'static str {
+        "BEGIN IMMEDIATE"
+    }
+
+    fn tables(&self) -> &'static str {
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    }
+
+    fn hex(&self, bytes: &str) -> String {
+        format!("hex({bytes})")
+    }
+
+    fn join_lines(&self, text: &str) -> String {
+        format!("group_concat({text}, char(10))")
+    }
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    Write,
+    Read,
+}
+
+/// The path in `sqlite:PATH`, `sqlite://PATH` or `sqlite:///PATH`, without parameters.
+pub(crate) fn path(url: &str) -> Result<PathBuf, StoreError> {
+    let setup = |message: String| StoreError::new(ErrorKind::Setup, message);
+    let path = url.strip_prefix("sqlite:").unwrap_or(url);
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty() || path.contains(":memory:") {
+        return Err(setup(format!(
+            "the storage address {url:?} names no file; write sqlite: and the path of one"
+        )));
+    }
+    if path.contains('?') {
+        return Err(setup(format!("the storage address {url:?} has parameters, which are not supported")));
+    }
+    Ok(PathBuf::from(path))
+}
+
+/// Says in one sentence why a file cannot be a database, and makes it if it is not there.
+pub(crate) fn prepare(path: &Path) -> Result<(), StoreError> {
+    let shown = path.display();
+    let setup = |message: String| StoreError::new(ErrorKind::Setup, message);
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+        return Err(setup(format!("the directory {} of the database does not exist", parent.display())));
+    }
+    if path.is_dir() {
+        return Err(setup(format!("{shown} is a directory, not a database")));
+    }
+    let mut open = std::fs::OpenOptions::new();
+    open.read(true).write(true).create(true).truncate(false);
+    // The file holds credentials; the journal beside it takes over its permissions.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut open, 0o600);
+    open.open(path)
+        .map(drop)
+        .map_err(|error| setup(format!("the database {shown} cannot be opened for writing")).because(error))
+}
+
+/// A pool that opens its connections when they are asked for.
+pub(crate) fn pool(path: &Path, options: &Options, purpose: Use, size: u32, cache_bytes: u64) -> Pool {
+    let mut connect = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(false)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(options.lock_wait)
+        .foreign_keys(false)
+        .row_buffer_size(ROWS_AHEAD)
+        // A negative number means kibibytes.
+        .pragma("cache_size", format!("-{}", (cache_bytes / 1024).max(64)))
+        .disable_statement_logging();
+    if purpose == Use::Write {
+        // The journal shrinks to this after a burst.
+        connect = connect.pragma("journal_size_limit", (64u64 << 20).to_string());
+    } else {
+        connect = connect.pragma("query_only", "1");
+    }
+    let longest = options.write_deadline.max(options.read_deadline).max(Duration::from_millis(1));
+    Pool::Sqlite(
+        SqlitePoolOptions::new()
+            .max_connections(size.max(1))
+            .test_before_acquire(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .acquire_timeout(longest)
+            .connect_lazy_with(connect),
+    )
+}
+
+fn bind(args: &[Arg<'_>]) -> Result<SqliteArguments<'static>, sqlx::Error> {
+    let mut bound = SqliteArguments::default();
+    for arg in args {
+        match *arg {
+            Arg::Int(number) => bound.add(number),
+            Arg::Text(text) => bound.add(text.to_owned()),
+            Arg::Bytes(bytes) => bound.add(bytes.to_owned()),
+            Arg::Null => bound.add(None::<i64>),
+        }
+        .map_err(sqlx::Error::Encode)?;
+    }
+    Ok(bound)
+}
+
+pub(super) async fn run(
+    line: &mut SqliteConnection,
+    sql: &str,
+    args: &[Arg<'_>],
+) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query_with(sql, bind(args)?).execute(line).await?;
+    Ok(done.rows_affected())
+}
+
+pub(super) async fn rows(
+    line: &mut SqliteConnection,
+    sql: &str,
+    args: &[Arg<'_>],
+) -> Result<Vec<SqliteRow>, sqlx::Error> {
+    sqlx::query_with(sql, bind(args)?).fetch_all(line).await
+}
+
+pub(super) async fn script(line: &mut SqliteConnection, sql: &str) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(sql).execute(line).await.map(drop)
+}

@@ -1,0 +1,77 @@
+//! The schema in numbered steps that only go forward.
+//!
+//! `migrations/<database>/NNNN_name.sql`, embedded in the program, each run once in its own transaction and noted in the
+//! table `throng_schema`. A file that was released is never edited. sqlx's own migrator is not used: it wants the files or
+//! a macro at compile time, and brings checksums that forbid mending a comment.
+//!
+//! The trap for the next person: a database that is newer than the program is refused, not guessed at.
+use store::{ErrorKind, StoreError};
+
+use crate::dialect::Conn;
+
+/// One step. Its number is its place, counted from 1.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) sql: &'static str,
+}
+
+/// The steps for SQLite.
+pub(crate) const SQLITE: &[Step] =
+    &[Step { name: "0001_start", sql: include_str!("../migrations/sqlite/0001_start.sql") }];
+
+const NOTES: &str =
+    "CREATE TABLE throng_schema (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at BIGINT NOT NULL)";
+
+/// Brings the schema up to date; `shown` is the database in messages.
+pub(crate) async fn migrate(conn: &mut Conn, steps: &[Step], shown: &str) -> Result<(), StoreError> {
+    let setup = |message: String| StoreError::new(ErrorKind::Setup, message);
+    let begin = conn.kit.clone().dialect.begin();
+    let tables = conn.tables().await?;
+    if tables.is_empty() {
+        conn.run(begin, &[]).await?;
+        // Another program may have been first.
+        if conn.tables().await?.is_empty() {
+            conn.run(NOTES, &[]).await?;
+        }
+        conn.run("COMMIT", &[]).await?;
+    } else if !tables.iter().any(|table| table == "throng_schema") {
+        return Err(setup(format!("{shown} holds the tables of another program")));
+    }
+    loop {
+        let row = conn.row("SELECT coalesce(max(version), 0) FROM throng_schema", &[]).await?;
+        let version = row.map_or(Ok(0), |row| row.number(0))?;
+        let at = usize::try_from(version).unwrap_or(usize::MAX);
+        if at > steps.len() {
+            return Err(setup(format!(
+                "{shown} has schema {version}, but this program knows only up to {}; use a newer throng",
+                steps.len()
+            )));
+        }
+        let Some(step) = steps.get(at) else { return Ok(()) };
+        conn.run(begin, &[]).await?;
+        let done = apply(conn, step, version + 1).await;
+        match done {
+            Ok(()) => conn.run("COMMIT", &[]).await?,
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = conn.run("ROLLBACK", &[]).await;
+                return Err(
+                    StoreError::new(error.kind, format!("{shown}: step {} failed", step.name)).because(error)
+                );
+            }
+        };
+    }
+}
+
+async fn apply(conn: &mut Conn, step: &Step, version: u64) -> Result<(), StoreError> {
+    use crate::dialect::Arg;
+    let taken =
+        conn.row(&conn.sql("SELECT 1 FROM throng_schema WHERE version = ?"), &[Arg::number(version)]).await?;
+    if taken.is_some() {
+        return Ok(());
+    }
+    conn.script(step.sql).await?;
+    let now = conn.kit.clock.unix_millis();
+    let note = conn.sql("INSERT INTO throng_schema (version, name, at) VALUES (?, ?, ?)");
+    conn.run(&note, &[Arg::number(version), Arg::Text(step.name), Arg::number(now)]).await.map(drop)
+}

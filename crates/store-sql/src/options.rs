@@ -1,0 +1,44 @@
+//! What can be set about a database, with defaults that need no thought.
+use std::time::Duration;
+
+/// How a database is used.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Connections that read. They are opened when they are needed.
+    pub pool_size: u32,
+    /// Connections that read logins. One is best unless reads wait for a disk or a network.
+    pub login_lanes: u32,
+    /// A read that takes longer fails with `Timeout`.
+    pub read_deadline: Duration,
+    /// A write that takes longer, waiting included, fails with `Timeout`.
+    pub write_deadline: Duration,
+    /// Requests that may wait, for writes, for logins and for other reads each. More fail with `Overloaded` at once.
+    pub queue: usize,
+    /// Bytes that waiting writes may hold together. More fail with `Overloaded` at once.
+    pub queue_bytes: usize,
+    /// How long a write waits for others to share its transaction, when there were others before.
+    pub gather: Duration,
+    /// How long a login waits for others to share its statement, when there were others before.
+    pub login_gather: Duration,
+    /// How long to wait for another program that has locked the database.
+    pub lock_wait: Duration,
+    /// Memory of each connection for pages of the database (SQLite only).
+    pub cache_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            pool_size: 12,
+            login_lanes: 1,
+            read_deadline: Duration::from_secs(5),
+            write_deadline: Duration::from_secs(10),
+            queue: 10_000,
+            queue_bytes: 64 << 20,
+            gather: Duration::from_millis(2),
+            login_gather: Duration::from_millis(1),
+            lock_wait: Duration::from_secs(5),
+            cache_bytes: 2 << 20,
+        }
+    }
+}

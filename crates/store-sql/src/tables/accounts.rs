@@ -1,0 +1,238 @@
+//! Accounts. Their key is the number of their address; the domain's number stands beside it for lists.
+use std::collections::HashSet;
+
+use jid::{Jid, JidRef};
+use store::{
+    Account, Accounts, AddressId, Created, ErrorKind, Fut, NewAccount, Page, Removed, RosterItem, Slice,
+    StoreError,
+};
+
+use super::{address, addresses, bare, id, logins};
+use crate::SqlStores;
+use crate::dialect::{Arg, Conn, Dialect, Row, Sizes, marks};
+use crate::fault::corrupt;
+
+/// Accounts in one transaction of a bulk creation; about 30 ms.
+const CHUNK: usize = 4096;
+
+pub(crate) struct Texts {
+    insert: Sizes,
+    present: Sizes,
+    show: String,
+    list: String,
+    count: String,
+    roster: String,
+    remove: [String; 4],
+    set_credentials: String,
+    set_disabled: String,
+}
+
+const COLUMNS: [&str; 6] = ["id", "domain", "created_at", "disabled", "roster_version", "credentials"];
+
+impl Texts {
+    pub(crate) fn new(d: &dyn Dialect) -> Texts {
+        let shown =
+            "SELECT c.id, a.jid, c.disabled, c.created_at FROM account c JOIN address a ON a.id = c.id";
+        let set = |column: &str| {
+            d.sql(&format!(
+                "UPDATE account SET {column} = ? WHERE id = (SELECT id FROM address WHERE jid = ?)"
+            ))
+        };
+        Texts {
+            insert: Sizes::new(|n| d.insert_new("account", &COLUMNS, n)),
+            present: Sizes::new(|n| d.sql(&format!("SELECT id FROM account WHERE id IN ({})", marks(n)))),
+            show: d.sql(&format!("{shown} WHERE a.jid = ?")),
+            list: d.sql(&format!(
+                "{shown} WHERE c.domain = (SELECT id FROM address WHERE jid = ?) AND c.id > ? \
+                 ORDER BY c.id LIMIT ?"
+            )),
+            count: d
+                .sql("SELECT count(*) FROM account WHERE domain = (SELECT id FROM address WHERE jid = ?)"),
+            roster: d.sql(&format!(
+                "SELECT c.id, {} FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?",
+                logins::roster_lines(d, "c.id")
+            )),
+            remove: [
+                d.sql("DELETE FROM roster WHERE owner = ?"),
+                d.sql("DELETE FROM offline WHERE owner = ?"),
+                d.sql("DELETE FROM inbox WHERE owner = ?"),
+                d.sql("DELETE FROM account WHERE id = ?"),
+            ],
+            set_credentials: set("credentials"),
+            set_disabled: set("disabled"),
+        }
+    }
+}
+
+async fn create_chunk(conn: &mut Conn, accounts: &[NewAccount]) -> Result<Vec<Created>, StoreError> {
+    let kit = conn.kit.clone();
+    let now = kit.clock.unix_millis();
+    // Domains first, so that an account's domain has a number even when it is the very first address.
+    let mut names: Vec<&str> = accounts.iter().map(|new| new.jid.domain()).collect();
+    names.dedup();
+    names.extend(accounts.iter().map(|new| new.jid.bare().as_str()));
+    let numbers = addresses::intern(conn, &names).await?;
+    let number =
+        |name: &str| numbers.get(name).copied().ok_or_else(|| corrupt("the database forgot an address"));
+
+    let ids: Result<Vec<AddressId>, StoreError> =
+        accounts.iter().map(|new| number(new.jid.bare().as_str())).collect();
+    let ids = ids?;
+    let args: Vec<Arg<'_>> = ids.iter().map(|id| Arg::number(id.get().into())).collect();
+    let rows = conn.rows_in(&kit.accounts.present, &args).await?;
+    let present: Result<HashSet<AddressId>, StoreError> = rows.iter().map(|row| id(row.number(0)?)).collect();
+    let mut present = present?;
+
+    let mut answers = Vec::with_capacity(accounts.len());
+    let mut values = Vec::with_capacity(accounts.len() * COLUMNS.len());
+    for (new, id) in accounts.iter().zip(ids) {
+        if !present.insert(id) {
+            answers.push(Created::Exists(id));
+            continue;
+        }
+        answers.push(Created::New(id));
+        values.extend([
+            Arg::number(id.get().into()),
+            Arg::number(number(new.jid.domain())?.get().into()),
+            Arg::number(now),
+            Arg::Int(0),
+            Arg::number(store::accounts::first_number(now)),
+            Arg::Bytes(&new.credentials),
+        ]);
+    }
+    conn.run_rows(&kit.accounts.insert, COLUMNS.len(), &values).await?;
+    Ok(answers)
+}
+
+async fn remove(conn: &mut Conn, name: &str) -> Result<Option<Removed>, StoreError> {
+    let kit = conn.kit.clone();
+    let Some(row) = conn.row(&kit.accounts.roster, &[Arg::Text(name)]).await? else { return Ok(None) };
+    let id = id(row.number(0)?)?;
+    let mut contacts = logins::roster(row.maybe_text(1)?)?;
+    contacts.retain(RosterItem::to_cancel);
+    for sql in &kit.accounts.remove {
+        conn.run(sql, &[Arg::number(id.get().into())]).await?;
+    }
+    Ok(Some(Removed { id, contacts }))
+}
+
+fn shown(row: &Row) -> Result<Account, StoreError> {
+    Ok(Account {
+        id: id(row.number(0)?)?,
+        jid: address(row.text(1)?)?,
+        disabled: row.number(2)? != 0,
+        created_at: row.number(3)?,
+    })
+}
+
+impl SqlStores {
+    /// Runs one update with a value and the account's address; answers whether there was such an account.
+    fn update(&self, name: Box<str>, value: Option<Vec<u8>>, flag: bool) -> Fut<'_, bool> {
+        self.writer.call(
+            value.as_ref().map_or(0, Vec::len) + 64,
+            Box::new(move |conn| {
+                Box::pin(async move {
+                    let kit = conn.kit.clone();
+                    let (sql, arg) = match &value {
+                        Some(bytes) => (&kit.accounts.set_credentials, Arg::Bytes(bytes)),
+                        None => (&kit.accounts.set_disabled, Arg::Int(i64::from(flag))),
+                    };
+                    Ok(conn.run(sql, &[arg, Arg::Text(&name)]).await? > 0)
+                })
+            }),
+        )
+    }
+
+    fn shown(&self, name: Box<str>) -> Fut<'_, Option<Account>> {
+        self.read(Box::new(move |conn| {
+            Box::pin(async move {
+                let kit = conn.kit.clone();
+                let row = conn.row(&kit.accounts.show, &[Arg::Text(&name)]).await?;
+                row.as_ref().map(shown).transpose()
+            })
+        }))
+    }
+
+    fn create_some(&self, accounts: Vec<NewAccount>) -> Fut<'_, Vec<Created>> {
+        let bytes = accounts.len() * 256;
+        self.writer
+            .call(bytes, Box::new(move |conn| Box::pin(async move { create_chunk(conn, &accounts).await })))
+    }
+}
+
+impl Accounts for SqlStores {
+    fn create(&self, account: &Jid, credentials: &[u8]) -> Fut<'_, AddressId> {
+        let jid = account.as_ref().bare().to_jid();
+        let created = self.create_some(vec![NewAccount { jid, credentials: credentials.into() }]);
+        Box::pin(async move {
+            match created.await?.first() {
+                Some(Created::New(id)) => Ok(*id),
+                Some(Created::Exists(_)) => {
+                    Err(StoreError::new(ErrorKind::AlreadyExists, "the account exists already"))
+                }
+                None => Err(corrupt("the database forgot an account")),
+            }
+        })
+    }
+
+    fn create_bulk(&self, accounts: Vec<NewAccount>) -> Fut<'_, Vec<Created>> {
+        Box::pin(async move {
+            let mut answers = Vec::with_capacity(accounts.len());
+            let mut accounts = accounts.into_iter();
+            loop {
+                let chunk: Vec<NewAccount> = accounts.by_ref().take(CHUNK).collect();
+                if chunk.is_empty() {
+                    return Ok(answers);
+                }
+                answers.append(&mut self.create_some(chunk).await?);
+            }
+        })
+    }
+
+    fn remove(&self, account: JidRef<'_>) -> Fut<'_, Option<Removed>> {
+        let name = bare(account);
+        self.writer.call(64, Box::new(move |conn| Box::pin(async move { remove(conn, &name).await })))
+    }
+
+    fn set_credentials(&self, account: JidRef<'_>, credentials: &[u8]) -> Fut<'_, bool> {
+        self.update(bare(account), Some(credentials.to_vec()), false)
+    }
+
+    fn set_disabled(&self, account: JidRef<'_>, disabled: bool) -> Fut<'_, bool> {
+        self.update(bare(account), None, disabled)
+    }
+
+    fn show(&self, account: JidRef<'_>) -> Fut<'_, Option<Account>> {
+        self.shown(bare(account))
+    }
+
+    fn list(&self, domain: &str, page: Page) -> Fut<'_, Slice<Account>> {
+        let domain = domain.to_owned();
+        self.read(Box::new(move |conn| {
+            Box::pin(async move {
+                let kit = conn.kit.clone();
+                let limit = u64::from(page.limit) + 1;
+                let args = [Arg::Text(&domain), Arg::number(page.after), Arg::number(limit)];
+                let rows = conn.rows(&kit.accounts.list, &args).await?;
+                let items: Result<Vec<Account>, StoreError> = rows.iter().map(shown).collect();
+                Ok(Slice::cut(items?, page, |account| u64::from(account.id.get())))
+            })
+        }))
+    }
+
+    fn count(&self, domain: &str) -> Fut<'_, u64> {
+        let domain = domain.to_owned();
+        self.read(Box::new(move |conn| {
+            Box::pin(async move {
+                let kit = conn.kit.clone();
+                let row = conn.row(&kit.accounts.count, &[Arg::Text(&domain)]).await?;
+                row.map_or(Ok(0), |row| row.number(0))
+            })
+        }))
+    }
+
+    fn exists(&self, account: JidRef<'_>) -> Fut<'_, bool> {
+        let shown = self.shown(bare(account));
+        Box::pin(async move { Ok(shown.await?.is_some()) })
+    }
+}
