@@ -27,7 +27,8 @@ fn boundaries(stream: &[u8], step: usize) -> (Vec<(usize, usize)>, Option<Error>
                 from += end;
             }
             Ok(Scan::Close { end }) => {
-                found.push((from, from + end));
+                // Where it starts is not told: white space before it may have been skipped or not.
+                found.push((0, from + end));
                 from += end;
             }
             Err(error) => return (found, Some(error)),
