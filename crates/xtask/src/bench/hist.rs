@@ -31,7 +31,7 @@ impl Hist {
             return class as u64;
         }
         let shift = (class >> SUB_BITS) - 1;
-        (((class & (SUB - 1)) + SUB + 1) as u64).checked_shl(shift as u32).map_or(u64::MAX, |v| v - 1)
+        ((((class & (SUB - 1)) + SUB) as u64) << shift) + ((1_u64 << shift) - 1)
     }
 
     /// Counts one duration.

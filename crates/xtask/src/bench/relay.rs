@@ -90,6 +90,7 @@ async fn serve(stream: TcpStream, peers: &Peers, name: &mut Option<Vec<u8>>) -> 
     let mut crowd: Option<Vec<Peer>> = None;
     let message_end = memmem::Finder::new(b"</message>");
     let presence_end = memmem::Finder::new(b"</presence>");
+    let to = memmem::Finder::new(b"to='");
     loop {
         if filled == buffer.len() {
             if filled >= LARGEST {
@@ -125,7 +126,7 @@ async fn serve(stream: TcpStream, peers: &Peers, name: &mut Option<Vec<u8>>) -> 
             } else {
                 let Some(end) = message_end.find(rest) else { break };
                 let bytes = &rest[..end + b"</message>".len()];
-                let peer = recipient(bytes).and_then(|to| peers.read().get(to).cloned());
+                let peer = recipient(bytes, &to).and_then(|to| peers.read().get(to).cloned());
                 if let Some(peer) = peer {
                     peer.lock().await.write_all(bytes).await?;
                 }
@@ -142,8 +143,8 @@ fn others(peers: &Peers, own: Option<&[u8]>) -> Vec<Peer> {
     peers.iter().filter(|(name, _)| Some(name.as_slice()) != own).map(|(_, peer)| Arc::clone(peer)).collect()
 }
 
-fn recipient(message: &[u8]) -> Option<&[u8]> {
-    let from = memmem::find(message, b"to='")? + b"to='".len();
+fn recipient<'a>(message: &'a [u8], to: &memmem::Finder<'_>) -> Option<&'a [u8]> {
+    let from = to.find(message)? + to.needle().len();
     let length = memchr::memchr(b'\'', &message[from..])?;
     Some(&message[from..from + length])
 }
@@ -154,8 +155,9 @@ mod tests {
 
     #[test]
     fn the_recipient_is_the_text_of_to() {
-        assert_eq!(recipient(b"<message from='a' to='b@c/d' id='1'>"), Some(&b"b@c/d"[..]));
-        assert_eq!(recipient(b"<message to='b"), None);
-        assert_eq!(recipient(b"<message/>"), None);
+        let to = memchr::memmem::Finder::new(b"to='");
+        assert_eq!(recipient(b"<message from='a' to='b@c/d' id='1'>", &to), Some(&b"b@c/d"[..]));
+        assert_eq!(recipient(b"<message to='b", &to), None);
+        assert_eq!(recipient(b"<message/>", &to), None);
     }
 }

@@ -1,7 +1,7 @@
 //! `bench route`: what a routed chat message costs the server, beside the relay in the same run.
 //!
 //! * 100 pairs with 1, 8 and 32 messages in flight each, closed loop: CPU a message, messages a second, one-way latency.
-//! * the same pairs at half of the server's best rate, open loop: one-way latency.
+//! * the same pairs at half of the best rate, open loop, 8 messages of a sender at once: one-way latency. Each side at half of its own rate.
 //! * steady: 10 000 connections with a message each every 5 s (2 000 a second), open loop.
 //!
 //! Relay and server take turns; figures are medians over the rounds and ratios are medians of each round's ratio, because machines are noisy.
@@ -45,6 +45,8 @@ impl Args {
 
 /// Seconds between two messages of one connection in the steady part.
 const PERIOD: f64 = 5.0;
+/// Messages that a sender hands over at once at half of the best rate: that rate came from senders with several in flight.
+const BURST: u32 = 8;
 const FLYING: [usize; 3] = [1, 8, 32];
 
 /// One side of the comparison, connected.
@@ -119,7 +121,10 @@ fn latency(report: &mut Report, name: &str, series: &Series, budget: Option<f64>
 
 /// Measures and reports.
 pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
-    ensure!(args.pairs > 0 && args.connections % 2 == 0, "pairs must be some, connections an even number");
+    ensure!(
+        args.pairs > 0 && args.connections.is_multiple_of(2),
+        "pairs must be some, connections an even number"
+    );
     let options = &args.options;
     let accounts = args.connections.max(2 * args.pairs);
     let server = Target::server(options, &Need { accounts, contacts: 3, security: Security::None })?;
@@ -165,7 +170,7 @@ fn dense(args: &Args, relay: &Target, server: &Target, report: &mut Report) -> R
         for ((side, rate), series) in
             [&mut floor, &mut side].into_iter().zip(halves).zip([&mut half.relay, &mut half.server])
         {
-            let pace = Pace { rate, both: false };
+            let pace = Pace { rate, both: false, burst: BURST };
             series.add(&side.chat.open(&mut side.driver, &mut side.cpu, pace, length / 4, length)?);
         }
     }
@@ -179,7 +184,7 @@ fn dense(args: &Args, relay: &Target, server: &Target, report: &mut Report) -> R
 
 fn steady(args: &Args, relay: &Target, server: &Target, report: &mut Report) -> Result<()> {
     let options = &args.options;
-    let pace = Pace { rate: args.connections as f64 / PERIOD, both: true };
+    let pace = Pace { rate: args.connections as f64 / PERIOD, both: true, burst: 1 };
     // One period of warming up: every connection has spoken once.
     let (warm, length) =
         (Duration::from_secs_f64(PERIOD), options.interval(20.0).max(Duration::from_secs_f64(PERIOD)));

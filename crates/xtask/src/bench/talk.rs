@@ -41,6 +41,8 @@ pub(crate) struct Pace {
     pub(crate) rate: f64,
     /// Whether both sides of a pair send, or only the even slots.
     pub(crate) both: bool,
+    /// Messages that a sender hands over at once. Near the top a client that writes each message by itself is slower than the server.
+    pub(crate) burst: u32,
 }
 
 /// The messages of all connections, ready to be stamped.
@@ -53,6 +55,30 @@ pub(crate) struct Chat {
     bad: Option<String>,
     sample: Sample,
     delivered: u64,
+    marks: Marks,
+}
+
+/// What is looked for in each message.
+struct Marks {
+    body: memmem::Finder<'static>,
+    error: memmem::Finder<'static>,
+}
+
+impl Marks {
+    fn new() -> Self {
+        Self { body: memmem::Finder::new(b"<body>"), error: memmem::Finder::new(b"<error") }
+    }
+
+    /// When a message was due and when it was sent; nothing for errors and for what the bench did not send.
+    fn stamps(&self, element: &[u8]) -> Option<(u64, u64)> {
+        let from = self.body.find(element)? + self.body.needle().len();
+        let digits = element.get(from..from + 2 * DIGITS)?;
+        if self.error.find(&element[from..]).is_some() {
+            return None;
+        }
+        let (due, sent) = digits.split_at(DIGITS);
+        Some((unhex(due)?, unhex(sent)?))
+    }
 }
 
 struct Message {
@@ -74,6 +100,7 @@ impl Chat {
             bad: None,
             sample: Sample { cpu: 0.0, rate: 0.0, latency: Hist::new(), late: Hist::new() },
             delivered: 0,
+            marks: Marks::new(),
         }
     }
 
@@ -96,7 +123,7 @@ impl Chat {
         if !element.starts_with(b"<message") {
             return false;
         }
-        match stamps(element) {
+        match self.marks.stamps(element) {
             Some((due, sent)) => {
                 let at = self.nanos();
                 self.sample.latency.add(at.saturating_sub(sent));
@@ -203,7 +230,7 @@ impl Chat {
     fn paced(&mut self, driver: &mut Driver, pace: Pace, length: Duration) -> Result<()> {
         let step = if pace.both { 1 } else { 2 };
         let senders = self.messages.len() / step;
-        let (first, gap) = (self.nanos(), 1e9 / pace.rate);
+        let (first, gap) = (self.nanos(), 1e9 * f64::from(pace.burst) / pace.rate);
         let last = first + length.as_nanos() as u64;
         let mut turn = 0_u64;
         loop {
@@ -212,10 +239,12 @@ impl Chat {
             while due <= at && due < last {
                 // A stride that is prime to the number of senders: neighbours do not send one after the other.
                 let sender = (turn as usize * 7_919) % senders * step;
-                self.send(&mut driver.outs, sender, due, at);
+                for _ in 0..pace.burst {
+                    self.send(&mut driver.outs, sender, due, at);
+                }
                 turn += 1;
                 due = first + (turn as f64 * gap) as u64;
-                if turn % 32 == 0 {
+                if turn.is_multiple_of(32) {
                     driver.flush()?;
                     at = self.nanos();
                 }
@@ -258,17 +287,6 @@ fn hex(into: &mut [u8], value: u64) {
     }
 }
 
-/// When a message was due and when it was sent; nothing for errors and for what the bench did not send.
-fn stamps(element: &[u8]) -> Option<(u64, u64)> {
-    let from = memmem::find(element, b"<body>")? + b"<body>".len();
-    let digits = element.get(from..from + 2 * DIGITS)?;
-    if memmem::find(&element[from..], b"<error").is_some() {
-        return None;
-    }
-    let (due, sent) = digits.split_at(DIGITS);
-    Some((unhex(due)?, unhex(sent)?))
-}
-
 /// Reads hexadecimal digits.
 pub(crate) fn unhex(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0, |value, digit| Some(value << 4 | u64::from(char::from(*digit).to_digit(16)?)))
@@ -276,7 +294,7 @@ pub(crate) fn unhex(digits: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Message, SIZE, hex, stamps};
+    use super::{Marks, Message, SIZE, hex};
 
     #[test]
     fn a_message_is_a_usual_one_and_keeps_its_stamps() {
@@ -285,7 +303,7 @@ mod tests {
         hex(&mut message.bytes[message.id..], 7);
         hex(&mut message.bytes[message.stamps..], 0x1234);
         hex(&mut message.bytes[message.stamps + 16..], u64::MAX);
-        assert_eq!(stamps(&message.bytes), Some((0x1234, u64::MAX)));
+        assert_eq!(Marks::new().stamps(&message.bytes), Some((0x1234, u64::MAX)));
         let text = String::from_utf8(message.bytes).unwrap();
         assert!(text.contains("id='0000000000000007' type='chat'"), "{text}");
     }
@@ -293,7 +311,7 @@ mod tests {
     #[test]
     fn an_error_is_no_message() {
         let bounced = "<message type='error'><body>00000000000000010000000000000002</body><error/></message>";
-        assert_eq!(stamps(bounced.as_bytes()), None);
-        assert_eq!(stamps(b"<message><subject/></message>"), None);
+        assert_eq!(Marks::new().stamps(bounced.as_bytes()), None);
+        assert_eq!(Marks::new().stamps(b"<message><subject/></message>"), None);
     }
 }
