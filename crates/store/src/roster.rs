@@ -235,7 +235,7 @@ pub trait Roster: Send + Sync {
     fn change(&self, owner: AddressId, contact: &Jid, change: ChangeFn) -> Fut<'_, Changed>;
 
     /// Loads many entries in chunks of one transaction each; may be repeated. Owners without an account are skipped.
-    /// Each owner's version rises once. Answers how many entries were stored.
+    /// The version of each rises. Answers how many entries were stored.
     fn put_bulk(&self, rosters: Vec<BulkRoster>) -> Fut<'_, u64>;
 }
 

@@ -1,1 +1,229 @@
-//! The suite.
+//! The suite that every backend must pass, one file per need.
+//!
+//! ```ignore
+//! struct Backend;
+//! impl store::conformance::Backend for Backend { .. }
+//! store::conformance_suite!(Backend);
+//! ```
+//! stamps one `#[test]` for each case. A case gets a fresh, empty backend whose clock it can move.
+//!
+//! The trap for the next person: a case is a plain `async fn` over [`Fixture`]; it must not need a runtime of its own, since
+//! each backend brings its own. Write cases to the traits' documentation, never to what one backend happens to do.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "these are tests, in a library only so that several crates can stamp them"
+)]
+pub mod accounts;
+pub mod addresses;
+pub mod logins;
+pub mod offline;
+pub mod roster;
+pub mod settings;
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use base::{BoxFuture, ManualClock};
+use jid::Jid;
+
+use crate::{AddressId, RosterItem, Stores, Subscription};
+
+/// What a case works on.
+pub struct Fixture {
+    /// A fresh, empty backend.
+    pub stores: Stores,
+    /// The clock of that backend.
+    pub clock: Arc<ManualClock>,
+}
+
+/// A case, ready to be run on any backend.
+pub type Case = Box<dyn FnOnce(Fixture) -> BoxFuture<'static, ()> + Send>;
+
+/// A backend under test.
+pub trait Backend {
+    /// Makes a fresh backend, runs the case to its end and clears up.
+    fn run(case: Case);
+}
+
+/// Runs a future that never really waits, as those of the memory backend.
+pub fn block_on_ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the future waited"),
+    }
+}
+
+/// Runs futures side by side; the results are in their order.
+pub async fn all<T>(futures: Vec<impl Future<Output = T> + Send>) -> Vec<T> {
+    let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(move |cx| {
+        let mut waiting = false;
+        for (future, result) in &mut futures {
+            if result.is_none() {
+                match Pin::as_mut(future).poll(cx) {
+                    Poll::Ready(value) => *result = Some(value),
+                    Poll::Pending => waiting = true,
+                }
+            }
+        }
+        if waiting {
+            return Poll::Pending;
+        }
+        Poll::Ready(futures.iter_mut().filter_map(|(_, result)| result.take()).collect())
+    })
+    .await
+}
+
+/// An address that is right.
+pub fn jid(text: &str) -> Jid {
+    Jid::parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"))
+}
+
+/// An account of this name at `example.org`.
+pub async fn account(stores: &Stores, name: &str) -> AddressId {
+    stores.accounts.create(&jid(&format!("{name}@example.org")), name.as_bytes()).await.unwrap()
+}
+
+/// An entry with a state, as a change closure would make it.
+pub fn entry(contact: &Jid, subscription: Subscription) -> RosterItem {
+    RosterItem { subscription, ..RosterItem::new(contact.clone()) }
+}
+
+/// Texts that databases like to confuse or to lose.
+pub const UNUSUAL: &[&str] = &[
+    "",
+    " ",
+    "a",
+    "A",
+    "a ",
+    " a",
+    "ａ",
+    "ä",
+    "a\u{308}",
+    "ß",
+    "ss",
+    "İ",
+    "i",
+    "I",
+    "ı",
+    "ſ",
+    "s",
+    "Σ",
+    "ς",
+    "σ",
+    "'",
+    "\"",
+    "\\",
+    "%",
+    "_",
+    "\u{0}",
+    "a\u{0}b",
+    "\n",
+    "\r\n",
+    "\t",
+    "\u{7f}",
+    "\u{80}",
+    "\u{7ff}",
+    "\u{800}",
+    "\u{d7ff}",
+    "\u{e000}",
+    "\u{fffd}",
+    "\u{ffff}",
+    "\u{10000}",
+    "\u{1f600}",
+    "\u{20000}",
+    "\u{30000}",
+    "\u{e0001}",
+    "\u{f0000}",
+    "\u{10ffff}",
+    "\u{200d}",
+    "\u{feff}a",
+    "; DROP TABLE roster",
+    "?1",
+    "$1",
+];
+
+/// Stamps the whole suite for a [`Backend`].
+#[macro_export]
+macro_rules! conformance_suite {
+    ($backend:ty) => {
+        $crate::conformance_suite!(@ $backend, accounts: create_shows_the_account, create_twice_is_refused,
+            create_cuts_the_resource, bulk_answers_in_order_and_can_be_repeated, bulk_larger_than_a_chunk,
+            remove_leaves_nothing, remove_twice_is_nothing, removed_account_comes_back_empty_with_higher_version,
+            credentials_and_disabled_change, lists_page_at_every_boundary, lists_do_not_shift_when_rows_go,
+            unusual_names_are_different_accounts, wildcards_are_plain_text, many_create_the_same_account);
+        $crate::conformance_suite!(@ $backend, addresses: numbers_stay, resources_do_not_count,
+            unknown_addresses_are_not_found, resolves_what_is_known, many_ask_for_the_same_number,
+            numbers_of_removed_accounts_stay, resolves_more_than_one_statement_takes);
+        $crate::conformance_suite!(@ $backend, logins: unknown_account_is_nothing, brings_everything,
+            sees_every_write, large_rosters_come_whole, many_at_once_get_their_own,
+            the_same_account_many_times_at_once, unusual_bytes_of_credentials);
+        $crate::conformance_suite!(@ $backend, offline: comes_back_in_order, numbers_are_never_used_again,
+            limit_answers_full, limit_counts_each_account_alone, expired_messages_make_room,
+            fetch_leaves_expired_out, expire_sweeps_up_to_its_limit, pages_at_every_boundary,
+            remove_through_can_be_repeated, without_account_nothing_is_kept, many_writers_lose_nothing,
+            bytes_come_back_as_they_went, later_incarnation_numbers_are_higher, nothing_to_append);
+        $crate::conformance_suite!(@ $backend, roster: put_then_get, unknown_owner_is_not_found,
+            keep_changes_nothing, delete_then_again, closure_sees_what_is_there, versions_rise_strictly,
+            shadows_leave_the_version, request_is_kept_only_while_pending, entry_without_state_goes,
+            labels_need_an_entry, unusual_names_and_groups, many_writers_on_one_roster,
+            many_writers_on_one_entry, a_panic_changes_nothing, bulk_puts_and_replaces,
+            bulk_skips_what_is_unknown, bulk_larger_than_a_chunk, every_state_comes_back,
+            unkept_contact_gets_no_number, rosters_do_not_mix, resources_of_contacts_do_not_count);
+        $crate::conformance_suite!(@ $backend, settings: put_get_replace, first_value_wins,
+            many_first_writers_agree, keys_are_compared_by_bytes, limits_are_enforced);
+    };
+    (@ $backend:ty, $need:ident: $($case:ident),+ $(,)?) => {
+        mod $need {
+            $(
+                #[test]
+                fn $case() {
+                    <$backend as $crate::conformance::Backend>::run(Box::new(|fixture| {
+                        Box::pin($crate::conformance::$need::$case(fixture))
+                    }));
+                }
+            )+
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The suite itself, on memory.
+    pub(super) struct Memory;
+
+    impl Backend for Memory {
+        fn run(case: Case) {
+            let clock = Arc::new(ManualClock::default());
+            let stores = crate::memory::stores(clock.clone());
+            block_on_ready(case(Fixture { stores, clock }));
+        }
+    }
+
+    #[test]
+    fn every_case_is_stamped() {
+        let suite = include_str!("mod.rs");
+        for (need, text) in [
+            ("accounts", include_str!("accounts.rs")),
+            ("addresses", include_str!("addresses.rs")),
+            ("logins", include_str!("logins.rs")),
+            ("offline", include_str!("offline.rs")),
+            ("roster", include_str!("roster.rs")),
+            ("settings", include_str!("settings.rs")),
+        ] {
+            for case in text.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
+                let name = case.split('(').next().unwrap();
+                assert!(suite.contains(name), "{need}: {name} is not stamped");
+            }
+        }
+    }
+
+    conformance_suite!(crate::conformance::tests::Memory);
+}

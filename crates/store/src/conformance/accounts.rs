@@ -1,0 +1,251 @@
+//! Cases for [`crate::Accounts`].
+use std::sync::Arc;
+
+use jid::Jid;
+
+use super::{Fixture, account, all, entry, jid};
+use crate::{
+    Account, Change, Created, ErrorKind, NewAccount, OfflineMessage, Page, Slice, Stores, Subscription,
+};
+
+fn new(jid: Jid) -> NewAccount {
+    NewAccount { jid, credentials: Arc::from(&b"shared"[..]) }
+}
+
+pub async fn create_shows_the_account(f: Fixture) {
+    let name = jid("ann@example.org");
+    assert!(!f.stores.accounts.exists(name.as_ref()).await.unwrap());
+    assert_eq!(f.stores.accounts.show(name.as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), 0);
+    let id = f.stores.accounts.create(&name, b"secret").await.unwrap();
+    assert!(f.stores.accounts.exists(name.as_ref()).await.unwrap());
+    let created_at = base::Clock::unix_millis(&*f.clock);
+    let expected = Account { id, jid: name.clone(), disabled: false, created_at };
+    assert_eq!(f.stores.accounts.show(name.as_ref()).await.unwrap(), Some(expected));
+    assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), 1);
+    assert_eq!(f.stores.addresses.find(&name).await.unwrap(), Some(id));
+}
+
+pub async fn create_twice_is_refused(f: Fixture) {
+    let name = jid("ann@example.org");
+    f.stores.accounts.create(&name, b"first").await.unwrap();
+    let error = f.stores.accounts.create(&name, b"second").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::AlreadyExists);
+    assert!(!error.retry);
+    let login = f.stores.logins.login(name.as_ref()).await.unwrap().unwrap();
+    assert_eq!(login.credentials, b"first");
+}
+
+pub async fn create_cuts_the_resource(f: Fixture) {
+    let id = f.stores.accounts.create(&jid("ann@example.org/desk"), b"x").await.unwrap();
+    let shown = f.stores.accounts.show(jid("ann@example.org/phone").as_ref()).await.unwrap().unwrap();
+    assert_eq!((shown.id, shown.jid), (id, jid("ann@example.org")));
+    let bulk = f.stores.accounts.create_bulk(vec![new(jid("ann@example.org/third"))]).await.unwrap();
+    assert_eq!(bulk, [Created::Exists(id)]);
+}
+
+pub async fn bulk_answers_in_order_and_can_be_repeated(f: Fixture) {
+    let bob = account(&f.stores, "bob").await;
+    let input: Vec<NewAccount> = ["ann@example.org", "bob@example.org", "eve@example.com", "ann@example.org"]
+        .map(|name| new(jid(name)))
+        .into();
+    let first = f.stores.accounts.create_bulk(input.clone()).await.unwrap();
+    let Created::New(ann) = first[0] else { panic!("{first:?}") };
+    assert_eq!(first[1], Created::Exists(bob));
+    assert!(matches!(first[2], Created::New(_)));
+    assert_eq!(first[3], Created::Exists(ann), "a double in the input is there already");
+    let again = f.stores.accounts.create_bulk(input).await.unwrap();
+    assert_eq!(again, first.iter().map(|created| Created::Exists(created.id())).collect::<Vec<_>>());
+    let login = f.stores.logins.login(jid("bob@example.org").as_ref()).await.unwrap().unwrap();
+    assert_eq!(login.credentials, b"bob", "what is there stays");
+    let login = f.stores.logins.login(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
+    assert_eq!(login.credentials, b"shared");
+    assert_eq!(f.stores.accounts.create_bulk(vec![]).await.unwrap(), []);
+}
+
+pub async fn bulk_larger_than_a_chunk(f: Fixture) {
+    let input: Vec<NewAccount> = (0..9001).map(|n| new(jid(&format!("user{n}@example.org")))).collect();
+    let created = f.stores.accounts.create_bulk(input).await.unwrap();
+    assert_eq!(created.len(), 9001);
+    assert!(created.iter().all(|created| matches!(created, Created::New(_))));
+    assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), 9001);
+    for n in [0, 4095, 4096, 9000] {
+        let shown = f.stores.accounts.show(jid(&format!("user{n}@example.org")).as_ref()).await.unwrap();
+        assert_eq!(shown.unwrap().id, created[n].id());
+    }
+}
+
+/// An account with a roster, messages and a label.
+async fn furnished(stores: &Stores) -> crate::AddressId {
+    let ann = account(stores, "ann").await;
+    for (name, bits) in [("to", 33), ("from", 34), ("ask", 36), ("in", 8), ("approved", 16), ("plain", 32)] {
+        let contact = jid(&format!("{name}@example.com"));
+        let mut item = entry(&contact, Subscription(bits));
+        item.request = Some(b"<presence type='subscribe'/>".to_vec());
+        item.name = Some(name.to_owned());
+        stores.roster.change(ann, &contact, Box::new(|_| Change::Put(item))).await.unwrap();
+    }
+    let message =
+        OfflineMessage { owner: ann, stored_at: 1, expires: Some(2), stanza: b"<message/>".to_vec() };
+    stores.offline.append(vec![message; 3], 10).await.unwrap();
+    ann
+}
+
+pub async fn remove_leaves_nothing(f: Fixture) {
+    let ann = furnished(&f.stores).await;
+    let bob = account(&f.stores, "bob").await;
+    let name = jid("ann@example.org");
+    let removed = f.stores.accounts.remove(name.as_ref()).await.unwrap().unwrap();
+    assert_eq!(removed.id, ann);
+    let mut contacts: Vec<&str> = removed.contacts.iter().filter_map(|item| item.jid.local()).collect();
+    contacts.sort_unstable();
+    assert_eq!(contacts, ["ask", "from", "in", "to"], "those with a subscription or request must be told");
+
+    assert_eq!(f.stores.logins.login(name.as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.accounts.show(name.as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), 1);
+    assert_eq!(f.stores.roster.get(ann).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(f.stores.offline.count(ann).await.unwrap(), 0);
+    assert_eq!(f.stores.offline.fetch(ann, Page::first(10), 0).await.unwrap().items, []);
+    assert_eq!(f.stores.offline.expire(u64::MAX >> 2, 100).await.unwrap(), 0);
+    let left = f.stores.accounts.list("example.org", Page::first(10)).await.unwrap();
+    assert_eq!(left.items.iter().map(|account| account.id).collect::<Vec<_>>(), [bob]);
+
+    // Nothing comes back with a new account of the same name either.
+    assert_eq!(f.stores.accounts.create(&name, b"new").await.unwrap(), ann);
+    let login = f.stores.logins.login(name.as_ref()).await.unwrap().unwrap();
+    assert_eq!((login.roster.len(), login.offline, login.credentials), (0, 0, b"new".to_vec()));
+}
+
+pub async fn remove_twice_is_nothing(f: Fixture) {
+    let name = jid("ann@example.org");
+    assert_eq!(f.stores.accounts.remove(name.as_ref()).await.unwrap(), None);
+    furnished(&f.stores).await;
+    assert!(f.stores.accounts.remove(name.as_ref()).await.unwrap().is_some());
+    assert_eq!(f.stores.accounts.remove(name.as_ref()).await.unwrap(), None);
+}
+
+pub async fn removed_account_comes_back_empty_with_higher_version(f: Fixture) {
+    let ann = furnished(&f.stores).await;
+    let before = f.stores.roster.get(ann).await.unwrap().version;
+    f.stores.accounts.remove(jid("ann@example.org").as_ref()).await.unwrap();
+    f.clock.advance(1);
+    let ann = account(&f.stores, "ann").await;
+    let after = f.stores.roster.get(ann).await.unwrap();
+    assert!(after.version > before, "{} > {before}", after.version);
+    assert_eq!(after.items, []);
+}
+
+pub async fn credentials_and_disabled_change(f: Fixture) {
+    let accounts = &f.stores.accounts;
+    let (ann, nobody) = (jid("ann@example.org"), jid("nobody@example.org"));
+    account(&f.stores, "ann").await;
+    account(&f.stores, "bob").await;
+    assert!(accounts.set_credentials(ann.as_ref(), b"changed").await.unwrap());
+    assert!(accounts.set_disabled(ann.as_ref(), true).await.unwrap());
+    assert!(accounts.set_disabled(ann.as_ref(), true).await.unwrap(), "a repeat is no failure");
+    assert!(accounts.show(ann.as_ref()).await.unwrap().unwrap().disabled);
+    let login = f.stores.logins.login(ann.as_ref()).await.unwrap().unwrap();
+    assert_eq!((login.credentials, login.disabled), (b"changed".to_vec(), true));
+    let bob = f.stores.logins.login(jid("bob@example.org").as_ref()).await.unwrap().unwrap();
+    assert_eq!((bob.credentials, bob.disabled), (b"bob".to_vec(), false));
+    assert!(accounts.set_disabled(ann.as_ref(), false).await.unwrap());
+    assert!(!accounts.show(ann.as_ref()).await.unwrap().unwrap().disabled);
+    assert!(!accounts.set_credentials(nobody.as_ref(), b"x").await.unwrap());
+    assert!(!accounts.set_disabled(nobody.as_ref(), true).await.unwrap());
+    assert!(!accounts.exists(nobody.as_ref()).await.unwrap());
+}
+
+async fn walk(stores: &Stores, limit: u32) -> Vec<Vec<String>> {
+    let mut pages = Vec::new();
+    let mut after = 0;
+    loop {
+        let Slice { items, next } =
+            stores.accounts.list("example.org", Page::after(after, limit)).await.unwrap();
+        pages.push(items.into_iter().map(|account| account.jid.to_string()).collect());
+        match next {
+            Some(next) => after = next,
+            None => return pages,
+        }
+    }
+}
+
+pub async fn lists_page_at_every_boundary(f: Fixture) {
+    let mut expected = Vec::new();
+    for n in 0..7 {
+        account(&f.stores, &format!("u{n}")).await;
+        f.stores.accounts.create(&jid(&format!("u{n}@example.com")), b"").await.unwrap();
+        expected.push(format!("u{n}@example.org"));
+    }
+    for limit in 1..=9 {
+        let pages = walk(&f.stores, limit).await;
+        assert_eq!(pages.concat(), expected, "limit {limit}");
+        assert_eq!(pages.len(), 7usize.div_ceil(limit as usize), "limit {limit}: no empty page at the end");
+        assert!(pages.iter().all(|page| page.len() <= limit as usize));
+    }
+    let none = f.stores.accounts.list("example.org", Page::first(0)).await.unwrap();
+    assert_eq!(none, Slice { items: vec![], next: Some(0) }, "asks whether there is any");
+    let empty = f.stores.accounts.list("example.net", Page::first(0)).await.unwrap();
+    assert_eq!(empty, Slice { items: vec![], next: None });
+    let far = f.stores.accounts.list("example.org", Page::after(u64::MAX, 5)).await.unwrap();
+    assert_eq!(far, Slice { items: vec![], next: None });
+    let all = f.stores.accounts.list("example.org", Page::first(u32::MAX)).await.unwrap();
+    assert_eq!(all.items.len(), 7);
+}
+
+pub async fn lists_do_not_shift_when_rows_go(f: Fixture) {
+    for n in 0..6 {
+        account(&f.stores, &format!("u{n}")).await;
+    }
+    let first = f.stores.accounts.list("example.org", Page::first(2)).await.unwrap();
+    for name in ["u0@example.org", "u1@example.org", "u2@example.org"] {
+        f.stores.accounts.remove(jid(name).as_ref()).await.unwrap();
+    }
+    let second = f.stores.accounts.list("example.org", Page::after(first.next.unwrap(), 2)).await.unwrap();
+    let names: Vec<String> = second.items.iter().map(|account| account.jid.to_string()).collect();
+    assert_eq!(names, ["u3@example.org", "u4@example.org"]);
+}
+
+pub async fn unusual_names_are_different_accounts(f: Fixture) {
+    // Each pair differs after normalisation, though many a collation takes them for the same.
+    let names =
+        ["gross", "groß", "a", "ä", "ö", "o", "ı", "i", "ς", "σ", "日本", "日本語", "𐐨", "ｦ", "ㄱ", "e", "é"];
+    let mut known: Vec<Jid> = Vec::new();
+    for name in names {
+        let Ok(jid) = Jid::parse(&format!("{name}@example.org")) else { continue };
+        if known.contains(&jid) {
+            continue;
+        }
+        f.stores.accounts.create(&jid, jid.as_str().as_bytes()).await.unwrap();
+        known.push(jid);
+    }
+    assert!(known.len() > 10);
+    for jid in &known {
+        let login = f.stores.logins.login(jid.as_ref()).await.unwrap().unwrap();
+        assert_eq!(login.credentials, jid.as_str().as_bytes());
+    }
+    assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), known.len() as u64);
+}
+
+pub async fn wildcards_are_plain_text(f: Fixture) {
+    account(&f.stores, "abc").await;
+    for name in ["a_c@example.org", "a%@example.org", "%@example.org"] {
+        assert!(!f.stores.accounts.exists(jid(name).as_ref()).await.unwrap(), "{name}");
+    }
+    assert_eq!(f.stores.accounts.count("%").await.unwrap(), 0);
+    assert_eq!(
+        f.stores.accounts.count("Example.org").await.unwrap(),
+        0,
+        "domains are normalised by the caller"
+    );
+    assert_eq!(f.stores.accounts.count("example.org ").await.unwrap(), 0);
+}
+
+pub async fn many_create_the_same_account(f: Fixture) {
+    let names: Vec<Jid> = (0..60).map(|n| jid(&format!("u{}@example.org", n % 6))).collect();
+    let got = all(names.iter().map(|name| f.stores.accounts.create(name, b"x")).collect()).await;
+    assert_eq!(got.iter().filter(|got| got.is_ok()).count(), 6, "each is created exactly once");
+    let refused = got.iter().filter_map(|got| got.as_ref().err());
+    assert!(refused.into_iter().all(|error| error.kind == ErrorKind::AlreadyExists));
+    assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), 6);
+}

@@ -1,0 +1,87 @@
+//! Cases for [`crate::Addresses`].
+use super::{Fixture, account, all, jid};
+use crate::AddressId;
+
+pub async fn numbers_stay(f: Fixture) {
+    let addresses = &f.stores.addresses;
+    let ann = addresses.number(&jid("ann@example.org")).await.unwrap();
+    let bob = addresses.number(&jid("bob@example.org")).await.unwrap();
+    assert_ne!(ann, bob);
+    assert_eq!(addresses.number(&jid("ann@example.org")).await.unwrap(), ann);
+    assert_eq!(addresses.find(&jid("bob@example.org")).await.unwrap(), Some(bob));
+}
+
+pub async fn resources_do_not_count(f: Fixture) {
+    let addresses = &f.stores.addresses;
+    let id = addresses.number(&jid("ann@example.org/desk")).await.unwrap();
+    assert_eq!(addresses.find(&jid("ann@example.org/phone")).await.unwrap(), Some(id));
+    assert_eq!(addresses.resolve(&[id]).await.unwrap(), [(id, jid("ann@example.org"))]);
+}
+
+pub async fn unknown_addresses_are_not_found(f: Fixture) {
+    let addresses = &f.stores.addresses;
+    assert_eq!(addresses.find(&jid("nobody@example.org")).await.unwrap(), None);
+    let unknown = [AddressId::new(77).unwrap(), AddressId::UNASSIGNED];
+    assert_eq!(addresses.resolve(&unknown).await.unwrap(), []);
+    assert_eq!(addresses.resolve(&[]).await.unwrap(), []);
+}
+
+pub async fn resolves_what_is_known(f: Fixture) {
+    let addresses = &f.stores.addresses;
+    let mut expected = Vec::new();
+    // Case folding and width are the address's affair; what is left must not be folded again.
+    for text in [
+        "example.org",
+        "ann@example.org",
+        "groß@example.org",
+        "gross@example.org",
+        "日本@例え.jp",
+        "𐐨@example.org",
+    ] {
+        expected.push((addresses.number(&jid(text)).await.unwrap(), jid(text)));
+    }
+    let mut ids: Vec<AddressId> = expected.iter().map(|(id, _)| *id).collect();
+    ids.push(AddressId::new(1_000_000).unwrap());
+    let mut got = addresses.resolve(&ids).await.unwrap();
+    got.sort_by_key(|(id, _)| *id);
+    expected.sort_by_key(|(id, _)| *id);
+    assert_eq!(got, expected);
+    expected.dedup_by_key(|(id, _)| *id);
+    assert_eq!(expected.len(), 6, "every address has its own number");
+}
+
+pub async fn many_ask_for_the_same_number(f: Fixture) {
+    let asked: Vec<_> = (0..50).map(|n| jid(&format!("user{}@example.org", n % 5))).collect();
+    let numbers = all(asked.iter().map(|jid| f.stores.addresses.number(jid)).collect()).await;
+    let mut numbers: Vec<AddressId> = numbers.into_iter().map(Result::unwrap).collect();
+    for n in 5..50 {
+        assert_eq!(numbers[n], numbers[n % 5]);
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 5);
+}
+
+pub async fn numbers_of_removed_accounts_stay(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    f.stores.accounts.remove(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
+    let later = f.stores.addresses.number(&jid("bob@example.org")).await.unwrap();
+    assert_ne!(later, ann, "a number is never used again");
+    assert_eq!(f.stores.addresses.number(&jid("ann@example.org")).await.unwrap(), ann);
+}
+
+pub async fn resolves_more_than_one_statement_takes(f: Fixture) {
+    let mut ids = Vec::new();
+    for n in 0..300 {
+        ids.push(f.stores.addresses.number(&jid(&format!("u{n}@example.org"))));
+    }
+    let ids: Vec<AddressId> = all(ids).await.into_iter().map(Result::unwrap).collect();
+    for count in [1, 2, 8, 9, 64, 65, 255, 256, 257, 300] {
+        let mut got: Vec<AddressId> =
+            f.stores.addresses.resolve(&ids[..count]).await.unwrap().into_iter().map(|(id, _)| id).collect();
+        got.sort_unstable();
+        let mut expected = ids[..count].to_vec();
+        expected.sort_unstable();
+        assert_eq!(got, expected);
+    }
+}

@@ -1,0 +1,217 @@
+//! Cases for [`crate::Offline`].
+use super::{Fixture, account, all, jid};
+use crate::{AddressId, Appended, OfflineMessage, Page, Slice, Stores, Waiting};
+
+fn message(owner: AddressId, text: &str) -> OfflineMessage {
+    OfflineMessage { owner, stored_at: 100, expires: None, stanza: text.as_bytes().to_vec() }
+}
+
+fn expiring(owner: AddressId, text: &str, expires: u64) -> OfflineMessage {
+    OfflineMessage { expires: Some(expires), ..message(owner, text) }
+}
+
+async fn append(stores: &Stores, message: OfflineMessage, limit: u32) -> Appended {
+    stores.offline.append(vec![message], limit).await.unwrap()[0]
+}
+
+async fn texts(stores: &Stores, owner: AddressId, now: u64) -> Vec<String> {
+    let all = stores.offline.fetch(owner, Page::first(1000), now).await.unwrap();
+    all.items.into_iter().map(|waiting| String::from_utf8(waiting.stanza).unwrap()).collect()
+}
+
+fn seq(appended: Appended) -> u64 {
+    match appended {
+        Appended::Stored { seq } => seq,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub async fn comes_back_in_order(f: Fixture) {
+    let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
+    let input = vec![message(ann, "1"), message(bob, "other"), expiring(ann, "2", 500), message(ann, "3")];
+    let answers = f.stores.offline.append(input, 10).await.unwrap();
+    assert_eq!(answers.len(), 4);
+    let got = f.stores.offline.fetch(ann, Page::first(10), 0).await.unwrap();
+    let waiting = |at: usize, expires, text: &str| Waiting {
+        seq: seq(answers[at]),
+        stored_at: 100,
+        expires,
+        stanza: text.as_bytes().to_vec(),
+    };
+    let items = vec![waiting(0, None, "1"), waiting(2, Some(500), "2"), waiting(3, None, "3")];
+    assert_eq!(got, Slice { items, next: None });
+    assert_eq!(f.stores.offline.count(ann).await.unwrap(), 3);
+    assert_eq!(texts(&f.stores, bob, 0).await, ["other"]);
+}
+
+pub async fn numbers_are_never_used_again(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let mut last = 0;
+    for round in 0..5 {
+        let first = seq(append(&f.stores, message(ann, "a"), 10).await);
+        let second = seq(append(&f.stores, message(ann, "b"), 10).await);
+        assert!(last < first && first < second, "round {round}: {last} < {first} < {second}");
+        last = second;
+        assert_eq!(f.stores.offline.remove_through(ann, second).await.unwrap(), 2);
+    }
+}
+
+pub async fn limit_answers_full(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let answers = f.stores.offline.append(vec![message(ann, "x"); 5], 3).await.unwrap();
+    assert_eq!(answers.iter().filter(|answer| **answer == Appended::Full).count(), 2);
+    assert_eq!(answers[3..], [Appended::Full, Appended::Full]);
+    assert_eq!(append(&f.stores, message(ann, "y"), 3).await, Appended::Full);
+    assert_eq!(f.stores.offline.count(ann).await.unwrap(), 3);
+    seq(append(&f.stores, message(ann, "y"), 4).await);
+    assert_eq!(append(&f.stores, message(ann, "z"), 0).await, Appended::Full);
+    let first = f.stores.offline.fetch(ann, Page::first(1), 0).await.unwrap().items[0].seq;
+    f.stores.offline.remove_through(ann, first).await.unwrap();
+    seq(append(&f.stores, message(ann, "room again"), 4).await);
+}
+
+pub async fn limit_counts_each_account_alone(f: Fixture) {
+    let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
+    let input =
+        vec![message(ann, "1"), message(ann, "2"), message(bob, "3"), message(ann, "4"), message(bob, "5")];
+    let answers = f.stores.offline.append(input, 2).await.unwrap();
+    let full: Vec<bool> = answers.iter().map(|answer| *answer == Appended::Full).collect();
+    assert_eq!(full, [false, false, false, true, false]);
+}
+
+pub async fn expired_messages_make_room(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let input = vec![expiring(ann, "old", 150), expiring(ann, "later", 300), message(ann, "kept")];
+    f.stores.offline.append(input, 3).await.unwrap();
+    let at = |stored_at| OfflineMessage { stored_at, ..message(ann, "new") };
+    assert_eq!(append(&f.stores, at(149), 3).await, Appended::Full);
+    seq(append(&f.stores, at(150), 3).await);
+    assert_eq!(append(&f.stores, at(150), 3).await, Appended::Full);
+    assert_eq!(texts(&f.stores, ann, 150).await, ["later", "kept", "new"]);
+    assert_eq!(f.stores.offline.count(ann).await.unwrap(), 3);
+}
+
+pub async fn fetch_leaves_expired_out(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let input = vec![expiring(ann, "a", 200), message(ann, "b"), expiring(ann, "c", 300)];
+    f.stores.offline.append(input, 10).await.unwrap();
+    assert_eq!(texts(&f.stores, ann, 199).await, ["a", "b", "c"]);
+    assert_eq!(texts(&f.stores, ann, 200).await, ["b", "c"]);
+    assert_eq!(texts(&f.stores, ann, 300).await, ["b"]);
+    let page = f.stores.offline.fetch(ann, Page::first(1), 250).await.unwrap();
+    assert_eq!(page.items.len(), 1, "expired messages take no place on a page");
+    assert!(page.next.is_some());
+}
+
+pub async fn expire_sweeps_up_to_its_limit(f: Fixture) {
+    let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
+    for n in 0..6 {
+        let owner = if n % 2 == 0 { ann } else { bob };
+        append(&f.stores, expiring(owner, "x", 200 + n), 100).await;
+        append(&f.stores, message(owner, "stays"), 100).await;
+    }
+    assert_eq!(f.stores.offline.expire(199, 100).await.unwrap(), 0);
+    assert_eq!(f.stores.offline.expire(203, 3).await.unwrap(), 3);
+    assert_eq!(f.stores.offline.expire(203, 3).await.unwrap(), 1);
+    assert_eq!(f.stores.offline.expire(203, 3).await.unwrap(), 0);
+    let counts = f.stores.offline.count(ann).await.unwrap() + f.stores.offline.count(bob).await.unwrap();
+    assert_eq!(counts, 8, "the counters follow");
+    assert_eq!(f.stores.offline.expire(u64::MAX >> 2, 100).await.unwrap(), 2);
+    assert_eq!(texts(&f.stores, ann, 0).await, ["stays"; 3]);
+}
+
+pub async fn pages_at_every_boundary(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let input = (0..7).map(|n| message(ann, &n.to_string())).collect();
+    f.stores.offline.append(input, 100).await.unwrap();
+    for limit in 1..=8u32 {
+        let (mut after, mut got, mut pages) = (0, Vec::new(), 0);
+        loop {
+            let page = f.stores.offline.fetch(ann, Page::after(after, limit), 0).await.unwrap();
+            assert!(page.items.len() <= limit as usize);
+            got.extend(page.items.into_iter().map(|waiting| String::from_utf8(waiting.stanza).unwrap()));
+            pages += 1;
+            match page.next {
+                Some(next) => after = next,
+                None => break,
+            }
+        }
+        assert_eq!(got, ["0", "1", "2", "3", "4", "5", "6"], "limit {limit}");
+        assert_eq!(pages, 7u32.div_ceil(limit));
+    }
+    let far = f.stores.offline.fetch(ann, Page::after(u64::MAX, 5), 0).await.unwrap();
+    assert_eq!(far, Slice { items: vec![], next: None });
+}
+
+pub async fn remove_through_can_be_repeated(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let input = (0..4).map(|n| message(ann, &n.to_string())).collect();
+    let answers = f.stores.offline.append(input, 100).await.unwrap();
+    let through = seq(answers[1]);
+    assert_eq!(f.stores.offline.remove_through(ann, through).await.unwrap(), 2);
+    append(&f.stores, message(ann, "late"), 100).await;
+    assert_eq!(f.stores.offline.remove_through(ann, through).await.unwrap(), 0);
+    assert_eq!(texts(&f.stores, ann, 0).await, ["2", "3", "late"]);
+    assert_eq!(f.stores.offline.count(ann).await.unwrap(), 3);
+    assert_eq!(f.stores.offline.remove_through(ann, u64::MAX).await.unwrap(), 3);
+    assert_eq!(f.stores.offline.count(ann).await.unwrap(), 0);
+}
+
+pub async fn without_account_nothing_is_kept(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let ghost = f.stores.addresses.number(&jid("ghost@example.org")).await.unwrap();
+    let answers = f.stores.offline.append(vec![message(ghost, "x"), message(ann, "y")], 10).await.unwrap();
+    assert_eq!(answers[0], Appended::NoAccount);
+    seq(answers[1]);
+    assert_eq!(f.stores.offline.count(ghost).await.unwrap(), 0);
+    assert_eq!(f.stores.offline.fetch(ghost, Page::first(5), 0).await.unwrap().items, []);
+    assert_eq!(f.stores.offline.remove_through(ghost, 5).await.unwrap(), 0);
+}
+
+pub async fn many_writers_lose_nothing(f: Fixture) {
+    let owners =
+        [account(&f.stores, "a").await, account(&f.stores, "b").await, account(&f.stores, "c").await];
+    let appends = (0..200).map(|n| {
+        let input =
+            vec![message(owners[n % 3], &format!("{n}a")), message(owners[(n + 1) % 3], &format!("{n}b"))];
+        f.stores.offline.append(input, 1000)
+    });
+    let answers = all(appends.collect()).await;
+    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().len() == 2));
+    let mut got = Vec::new();
+    for owner in owners {
+        let waiting = f.stores.offline.fetch(owner, Page::first(1000), 0).await.unwrap().items;
+        assert!(waiting.windows(2).all(|pair| pair[0].seq < pair[1].seq));
+        assert_eq!(f.stores.offline.count(owner).await.unwrap() as usize, waiting.len());
+        got.extend(waiting.into_iter().map(|waiting| String::from_utf8(waiting.stanza).unwrap()));
+    }
+    got.sort_unstable();
+    got.dedup();
+    assert_eq!(got.len(), 400);
+}
+
+pub async fn bytes_come_back_as_they_went(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let stanzas = [vec![], vec![0], (0..=255).collect::<Vec<u8>>(), vec![b'x'; 262_144]];
+    for stanza in &stanzas {
+        append(&f.stores, OfflineMessage { stanza: stanza.clone(), ..message(ann, "") }, 100).await;
+    }
+    let got = f.stores.offline.fetch(ann, Page::first(10), 0).await.unwrap();
+    let got: Vec<Vec<u8>> = got.items.into_iter().map(|waiting| waiting.stanza).collect();
+    assert!(got == stanzas);
+}
+
+pub async fn later_incarnation_numbers_are_higher(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let before = seq(append(&f.stores, message(ann, "x"), 10).await);
+    f.stores.accounts.remove(jid("ann@example.org").as_ref()).await.unwrap();
+    f.clock.advance(1);
+    assert_eq!(account(&f.stores, "ann").await, ann);
+    let after = seq(append(&f.stores, message(ann, "y"), 10).await);
+    assert!(after > before, "a late removal must not touch the new account's messages");
+    assert_eq!(f.stores.offline.remove_through(ann, before).await.unwrap(), 0);
+}
+
+pub async fn nothing_to_append(f: Fixture) {
+    assert_eq!(f.stores.offline.append(vec![], 10).await.unwrap(), []);
+}
