@@ -70,6 +70,18 @@ fn passwords_are_verified_with_whatever_hash_there_is() {
 }
 
 #[test]
+fn a_blob_with_one_foreign_key_fits_no_password() {
+    let derive = |password| Credentials::derive_for(&[Hash::Sha256], password, ITERATIONS, b"salt").unwrap();
+    let foreign = derive("other").sha256.unwrap();
+    let mut stored = derive("pencil");
+    stored.sha256.as_mut().unwrap().stored_key = foreign.stored_key;
+    assert!(!stored.verify_password("pencil") && !stored.verify_password("other"));
+    let mut stored = derive("pencil");
+    stored.sha256.as_mut().unwrap().server_key = foreign.server_key;
+    assert!(!stored.verify_password("pencil") && !stored.verify_password("other"));
+}
+
+#[test]
 fn a_decoy_fits_no_password_and_survives_storage() {
     let decoy = Credentials::fake(&Secret::new(*b"secret"), "nobody@example.org");
     assert_eq!(decoy, Credentials::fake(&Secret::new(*b"secret"), "nobody@example.org"));
