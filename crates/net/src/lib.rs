@@ -6,6 +6,8 @@
 
 mod error;
 mod facts;
+mod gate;
+mod listener;
 mod pool;
 mod scratch;
 mod stream;
@@ -13,6 +15,8 @@ pub mod tls;
 
 pub use error::NetError;
 pub use facts::{Facts, Kind, Port, SharedPort, Transport};
+pub use gate::{Gate, GateCounts, GateLimits, Pass, Refused};
+pub use listener::{Accepted, BACKLOG, Listener, ListenerCounts};
 pub use scratch::{READ_BYTES, Scratch, with_scratch};
 pub use stream::memory::Pipe;
 pub use stream::{ChannelBinding, Event, Stream, TlsFacts};

@@ -97,11 +97,8 @@ impl Shared {
 
     /// Most input that may be unfinished, in bytes: an element and what surrounds it.
     pub(crate) fn input_limit(&self) -> usize {
-        self.limits().element_bytes as usize + scratch::READ_BYTES
-    }
-
-    fn limits(&self) -> &xml::Limits {
-        if self.is(AUTHENTICATED) { &self.port.limits } else { &self.port.early_limits }
+        let limits = if self.is(AUTHENTICATED) { &self.port.limits } else { &self.port.early_limits };
+        limits.element_bytes as usize + scratch::READ_BYTES
     }
 
     /// Notes that the stream is dead and passes the reason on.
@@ -134,30 +131,26 @@ impl Shared {
 
     /// The next thing in the input buffer, or none when more bytes are needed.
     pub(crate) fn scan(&mut self, lent: &mut Scratch) -> Result<Option<Found>, NetError> {
-        while !lent.input.is_empty() {
-            if self.is(CLOSED) {
-                lent.input.clear(&mut lent.pool);
-                break;
-            }
-            let limits = if self.is(AUTHENTICATED) { &self.port.limits } else { &self.port.early_limits };
-            let at = lent.input.position();
-            let (found, count) = match self.scanner.scan(lent.input.data(), limits) {
-                Err(error) => return Err(self.fail(error.into(), lent)),
-                Ok(Scan::More { skip }) => {
-                    lent.input.consume(skip);
-                    break;
-                }
-                Ok(Scan::Open { start, end }) => (Found::Open(at + start, at + end), end),
-                Ok(Scan::Element { start, end }) => (Found::Element(at + start, at + end), end),
-                Ok(Scan::Close { end }) => {
-                    self.state |= CLOSED;
-                    (Found::Close, end)
-                }
-            };
-            lent.input.consume(count);
-            return Ok(Some(found));
+        if self.is(CLOSED) {
+            lent.input.clear(&mut lent.pool);
         }
-        Ok(None)
+        if lent.input.is_empty() {
+            return Ok(None);
+        }
+        let limits = if self.is(AUTHENTICATED) { &self.port.limits } else { &self.port.early_limits };
+        let at = lent.input.position();
+        let (found, count) = match self.scanner.scan(lent.input.data(), limits) {
+            Err(error) => return Err(self.fail(error.into(), lent)),
+            Ok(Scan::More { skip }) => (None, skip),
+            Ok(Scan::Open { start, end }) => (Some(Found::Open(at + start, at + end)), end),
+            Ok(Scan::Element { start, end }) => (Some(Found::Element(at + start, at + end)), end),
+            Ok(Scan::Close { end }) => {
+                self.state |= CLOSED;
+                (Some(Found::Close), end)
+            }
+        };
+        lent.input.consume(count);
+        Ok(found)
     }
 
     /// A new document follows.

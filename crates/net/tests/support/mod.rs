@@ -1,6 +1,6 @@
 //! Pairs of a server stream and a client for the transport tests, and the loop a session task would run.
 
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "every test program uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "every test program uses its own part")]
 
 use std::future::poll_fn;
 use std::net::SocketAddr;

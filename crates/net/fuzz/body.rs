@@ -1,0 +1,97 @@
+//! What must hold for any bytes that a stream reads. Used by the fuzz target and by `tests/property.rs`.
+//!
+//! Two streams read the same bytes from memory, one all at once, one in pieces, turn by turn over the same buffers.
+//! Trap: a stream may stop at an error sooner when it sees the bytes in pieces, never later.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use throng_net::{Event, Kind, Pipe, Port, Scratch, Stream};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Got {
+    Open(Vec<u8>),
+    Element(Vec<u8>),
+    Close,
+    Failed,
+}
+
+struct Side {
+    stream: Stream,
+    pipe: Option<Pipe>,
+    got: Vec<Got>,
+}
+
+impl Side {
+    fn new() -> Side {
+        let mut port = Port::new(Kind::C2s, ([127, 0, 0, 1], 5222).into());
+        // Small, so that short inputs reach it.
+        port.early_limits.element_bytes = 256;
+        port.early_limits.depth = 8;
+        let (stream, pipe) = Stream::memory(Arc::new(port), 1 << 20);
+        Side { stream, pipe: Some(pipe), got: Vec::new() }
+    }
+
+    /// Feeds bytes and takes all events, parking in between as the first byte says.
+    fn feed(&mut self, bytes: &[u8], lent: &mut Scratch) {
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Some(pipe) = &mut self.pipe {
+            assert!(
+                matches!(pipe.poll_write(&mut cx, bytes), Poll::Ready(Ok(count)) if count == bytes.len())
+            );
+        }
+        loop {
+            let got = match self.stream.poll_event(&mut cx, lent) {
+                Poll::Pending | Poll::Ready(Ok(Event::Eof)) => break,
+                Poll::Ready(Ok(Event::Open(bytes))) => Got::Open(bytes.to_vec()),
+                Poll::Ready(Ok(Event::Element(bytes))) => Got::Element(bytes.to_vec()),
+                Poll::Ready(Ok(Event::Close)) => Got::Close,
+                Poll::Ready(Err(_)) => {
+                    if self.got.last() != Some(&Got::Failed) {
+                        self.got.push(Got::Failed);
+                    }
+                    break;
+                }
+            };
+            self.got.push(got);
+            // An answer after every event, and a yield after every second.
+            self.stream.queue(b"<a/>", lent);
+            if self.got.len().is_multiple_of(2) {
+                self.stream.park(lent).unwrap();
+            }
+        }
+        assert!(matches!(self.stream.poll_flush(&mut cx, lent), Poll::Ready(Ok(()))));
+        self.stream.park(lent).unwrap();
+    }
+}
+
+/// Panics when a property does not hold. The first byte chooses the size of the pieces.
+pub(crate) fn check(data: &[u8]) {
+    let Some((size, bytes)) = data.split_first() else { return };
+    let bytes = &bytes[..bytes.len().min(100_000)];
+    let mut lent = Scratch::new();
+    let (mut whole, mut cut) = (Side::new(), Side::new());
+    for piece in bytes.chunks(usize::from(*size).max(1)) {
+        cut.feed(piece, &mut lent);
+        // The other stream uses the buffers in between.
+        whole.feed(b"", &mut lent);
+    }
+    whole.feed(bytes, &mut lent);
+    assert_eq!(whole.got, cut.got);
+    for side in [&mut whole, &mut cut] {
+        let answers = side.got.iter().filter(|got| **got != Got::Failed).count() * 4;
+        let mut out = vec![0; answers + 1];
+        let mut cx = Context::from_waker(Waker::noop());
+        if answers > 0 {
+            let pipe = side.pipe.as_mut().unwrap();
+            assert_eq!(
+                pipe.poll_read(&mut cx, &mut out),
+                Poll::Ready(answers),
+                "answers were lost or doubled"
+            );
+        }
+        // After the end nothing stays behind.
+        side.pipe = None;
+        side.feed(b"", &mut lent);
+        side.stream.park(&mut lent).unwrap();
+    }
+}

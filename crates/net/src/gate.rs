@@ -1,0 +1,275 @@
+//! Counts connections and says no: in total, per address, and how many may be half-open (not yet authenticated).
+//!
+//! A [`Gate`] is shared by the listeners that share a budget. Every accepted connection holds a [`Pass`], which counts
+//! until it is dropped. Refusals are counted by reason.
+//! Left out: rates (the layer above meters logins) and lists of banned addresses.
+//! Trap: an IPv6 client has 2^64 addresses, so IPv6 is counted by /64; and all users behind one NAT are one address.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
+
+/// Limits of a [`Gate`]; 0 means no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GateLimits {
+    /// Connections at a time. A connection beyond it is closed at once.
+    pub connections: u32,
+    /// Connections at a time that have not authenticated. Beyond it nothing is accepted; clients wait in the kernel's
+    /// backlog, which paces a rush of logins instead of making it worse with reconnects.
+    pub half_open: u32,
+    /// Connections at a time from one IPv4 address or one IPv6 /64. A connection beyond it is closed at once.
+    pub per_address: u32,
+}
+
+/// Why a connection was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// All connections are taken.
+    Full,
+    /// This address has its share.
+    Address,
+}
+
+/// Figures of a [`Gate`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GateCounts {
+    /// Connections now.
+    pub connections: u32,
+    /// Of these, not authenticated.
+    pub half_open: u32,
+    /// Refused because all connections were taken, since the start.
+    pub refused_full: u64,
+    /// Refused because the address had its share, since the start.
+    pub refused_address: u64,
+    /// Times that a listener stopped accepting because of `half_open`, since the start.
+    pub waited: u64,
+}
+
+/// A budget of connections. Clones are the same gate.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    max_connections: AtomicU32,
+    max_half_open: AtomicU32,
+    max_per_address: AtomicU32,
+    connections: AtomicU32,
+    half_open: AtomicU32,
+    refused_full: AtomicU64,
+    refused_address: AtomicU64,
+    waited: AtomicU64,
+    addresses: Mutex<HashMap<u64, u32>>,
+    /// Listeners that wait for a half-open connection to end; one entry each.
+    waiting: Mutex<Vec<Waker>>,
+    is_waiting: AtomicBool,
+}
+
+impl Gate {
+    /// A gate with these limits.
+    pub fn new(limits: GateLimits) -> Gate {
+        let gate = Gate::default();
+        gate.set_limits(limits);
+        gate
+    }
+
+    /// Changes the limits. Who is in stays in.
+    pub fn set_limits(&self, limits: GateLimits) {
+        self.0.max_connections.store(limits.connections, SeqCst);
+        self.0.max_half_open.store(limits.half_open, SeqCst);
+        self.0.max_per_address.store(limits.per_address, SeqCst);
+        self.0.wake();
+    }
+
+    /// Lets a new connection in, half-open.
+    ///
+    /// # Errors
+    /// The limit that stands against it; the refusal is counted.
+    pub fn enter(&self, peer: IpAddr) -> Result<Pass, Refused> {
+        let inner = &self.0;
+        let max = inner.max_connections.load(SeqCst);
+        if inner.connections.fetch_add(1, SeqCst) >= max && max != 0 {
+            inner.connections.fetch_sub(1, SeqCst);
+            inner.refused_full.fetch_add(1, SeqCst);
+            return Err(Refused::Full);
+        }
+        let max = inner.max_per_address.load(SeqCst);
+        let key = key(peer);
+        if max != 0 {
+            let mut addresses = inner.addresses.lock();
+            let count = addresses.entry(key).or_insert(0);
+            if *count >= max {
+                drop(addresses);
+                inner.connections.fetch_sub(1, SeqCst);
+                inner.refused_address.fetch_add(1, SeqCst);
+                return Err(Refused::Address);
+            }
+            *count += 1;
+        }
+        inner.half_open.fetch_add(1, SeqCst);
+        Ok(Pass { inner: inner.clone(), key, counted: max != 0, half_open: true })
+    }
+
+    /// Ready when another half-open connection may be accepted.
+    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let inner = &self.0;
+        if inner.has_room() {
+            return Poll::Ready(());
+        }
+        let mut waiting = inner.waiting.lock();
+        if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            waiting.push(cx.waker().clone());
+            inner.waited.fetch_add(1, SeqCst);
+        }
+        inner.is_waiting.store(true, SeqCst);
+        drop(waiting);
+        // Whoever made room before the flag was up has not seen it.
+        if inner.has_room() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The figures now.
+    pub fn counts(&self) -> GateCounts {
+        GateCounts {
+            connections: self.0.connections.load(SeqCst),
+            half_open: self.0.half_open.load(SeqCst),
+            refused_full: self.0.refused_full.load(SeqCst),
+            refused_address: self.0.refused_address.load(SeqCst),
+            waited: self.0.waited.load(SeqCst),
+        }
+    }
+}
+
+impl Inner {
+    fn has_room(&self) -> bool {
+        let max = self.max_half_open.load(SeqCst);
+        max == 0 || self.half_open.load(SeqCst) < max
+    }
+
+    fn wake(&self) {
+        if self.is_waiting.swap(false, SeqCst) {
+            std::mem::take(&mut *self.waiting.lock()).into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// One connection's place; it is free again when this is dropped.
+#[derive(Debug)]
+pub struct Pass {
+    inner: Arc<Inner>,
+    key: u64,
+    /// The address is in the table. The limit may have been off when it came in.
+    counted: bool,
+    half_open: bool,
+}
+
+impl Pass {
+    /// The peer has authenticated: it no longer counts as half-open. Only the first call matters.
+    pub fn authenticated(&mut self) {
+        if std::mem::take(&mut self.half_open) {
+            self.inner.half_open.fetch_sub(1, SeqCst);
+            self.inner.wake();
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.authenticated();
+        self.inner.connections.fetch_sub(1, SeqCst);
+        if self.counted {
+            let mut addresses = self.inner.addresses.lock();
+            if let Some(count) = addresses.get_mut(&self.key) {
+                *count -= 1;
+                if *count == 0 {
+                    addresses.remove(&self.key);
+                }
+            }
+        }
+    }
+}
+
+/// An IPv6 /64 as a number; IPv4 below the multicast prefix ffff::/16, from which nobody connects.
+fn key(peer: IpAddr) -> u64 {
+    match peer.to_canonical() {
+        IpAddr::V4(ip) => 0xffff_0000_0000_0000 | u64::from(u32::from(ip)),
+        IpAddr::V6(ip) => (u128::from(ip) >> 64) as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn each_limit_refuses_and_frees() {
+        let gate = Gate::new(GateLimits { connections: 3, half_open: 0, per_address: 2 });
+        let first = gate.enter(address("192.0.2.1")).unwrap();
+        let _second = gate.enter(address("::ffff:192.0.2.1")).unwrap();
+        assert_eq!(gate.enter(address("192.0.2.1")).unwrap_err(), Refused::Address);
+        let _third = gate.enter(address("192.0.2.2")).unwrap();
+        assert_eq!(gate.enter(address("192.0.2.3")).unwrap_err(), Refused::Full);
+        drop(first);
+        let _again = gate.enter(address("192.0.2.1")).unwrap();
+        let counts = gate.counts();
+        assert_eq!((counts.connections, counts.refused_full, counts.refused_address), (3, 1, 1));
+    }
+
+    #[test]
+    fn ipv6_counts_by_network() {
+        let gate = Gate::new(GateLimits { per_address: 1, ..GateLimits::default() });
+        let _first = gate.enter(address("2001:db8:1:2::1")).unwrap();
+        assert!(gate.enter(address("2001:db8:1:2:ffff::2")).is_err());
+        assert!(gate.enter(address("2001:db8:1:3::1")).is_ok());
+    }
+
+    #[test]
+    fn nothing_is_left_of_those_who_went() {
+        let gate = Gate::new(GateLimits { per_address: 5, ..GateLimits::default() });
+        drop((0..100_u8).map(|n| gate.enter(IpAddr::from([192, 0, 2, n]))).collect::<Vec<_>>());
+        assert!(gate.0.addresses.lock().is_empty());
+        assert_eq!(gate.counts(), GateCounts::default());
+    }
+
+    #[test]
+    fn the_limit_per_address_may_change_in_between() {
+        let gate = Gate::new(GateLimits::default());
+        let before = gate.enter(address("192.0.2.1")).unwrap();
+        gate.set_limits(GateLimits { per_address: 1, ..GateLimits::default() });
+        let after = gate.enter(address("192.0.2.1")).unwrap();
+        drop(before);
+        assert!(gate.enter(address("192.0.2.1")).is_err(), "the uncounted one took the counted one's place");
+        drop(after);
+        assert!(gate.enter(address("192.0.2.1")).is_ok());
+    }
+
+    #[test]
+    fn a_full_antechamber_waits_and_is_woken() {
+        use std::sync::atomic::AtomicU32;
+        struct Woken(AtomicU32);
+        impl std::task::Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, SeqCst);
+            }
+        }
+        let woken = Arc::new(Woken(AtomicU32::new(0)));
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        let gate = Gate::new(GateLimits { half_open: 1, ..GateLimits::default() });
+        assert!(gate.poll_room(&mut cx).is_ready());
+        let mut pass = gate.enter(address("192.0.2.1")).unwrap();
+        assert!(gate.poll_room(&mut cx).is_pending());
+        assert!(gate.poll_room(&mut cx).is_pending());
+        pass.authenticated();
+        pass.authenticated();
+        assert_eq!(woken.0.load(SeqCst), 1);
+        assert!(gate.poll_room(&mut cx).is_ready());
+        assert_eq!((gate.counts().connections, gate.counts().half_open), (1, 0));
+    }
+}

@@ -1,0 +1,188 @@
+//! Listening sockets: bind, accept, survive the lack of file descriptors.
+//!
+//! Left out: what happens to a connection afterwards; the caller starts a task for it. SO_REUSEPORT: accepting is not
+//! the bottleneck, and one queue is fairer than several.
+//! Trap: TCP_NODELAY is set on the listening socket, from which Linux hands it on; that saves a system call for each
+//! connection, and the test in `tests/listener.rs` would notice if it stopped being true.
+
+use crate::error::NetError;
+use crate::facts::{Kind, Port, SharedPort};
+use crate::gate::{Gate, Pass, Refused};
+use crate::stream::Stream;
+use crate::tls::Config;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+
+/// Connections that may wait in the kernel before they are accepted. The kernel caps it at `net.core.somaxconn`.
+pub const BACKLOG: u32 = 4096;
+/// How long to wait when the system has nothing left for another connection.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Figures of a [`Listener`], since the start.
+#[derive(Debug, Default)]
+pub struct ListenerCounts {
+    accepted: AtomicU64,
+    paused: AtomicU64,
+}
+
+impl ListenerCounts {
+    /// Connections taken from the kernel, refused ones included.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Relaxed)
+    }
+
+    /// Times that accepting paused because the system was out of file descriptors or memory.
+    pub fn paused(&self) -> u64 {
+        self.paused.load(Relaxed)
+    }
+}
+
+/// A bound socket.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    port: SharedPort,
+    gate: Gate,
+    counts: Arc<ListenerCounts>,
+}
+
+/// A connection that was let in.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The socket, registered with the runtime of the caller.
+    pub socket: TcpStream,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// The listener's facts.
+    pub port: SharedPort,
+    /// Its place at the gate; keep it as long as the connection.
+    pub pass: Pass,
+}
+
+impl Listener {
+    /// Binds `address` and listens. `change` may set the limits of the port. Port number 0 asks for a free one.
+    /// An unspecified IPv6 address (`[::]`) also takes IPv4. Must be called inside the runtime that will accept.
+    ///
+    /// # Errors
+    /// [`NetError::Setup`]: one sentence with the address and the mend.
+    pub fn bind(
+        kind: Kind,
+        address: SocketAddr,
+        gate: Gate,
+        change: impl FnOnce(&mut Port),
+    ) -> Result<Listener, NetError> {
+        let socket = open(address).map_err(|error| explain(address, &error))?;
+        let local = socket.local_addr().map_err(|error| explain(address, &error))?;
+        let mut port = Port::new(kind, local);
+        change(&mut port);
+        Ok(Listener { socket, port: Arc::new(port), gate, counts: Arc::default() })
+    }
+
+    /// The facts that all its connections share.
+    pub fn port(&self) -> &SharedPort {
+        &self.port
+    }
+
+    /// Its figures; they may be kept and read while the listener works elsewhere.
+    pub fn counts(&self) -> Arc<ListenerCounts> {
+        self.counts.clone()
+    }
+
+    /// The next connection that the gate lets in. Does not fail: trouble with one connection is that connection's, and
+    /// a system without descriptors is waited for. Dropping the future loses nothing.
+    pub async fn accept(&self) -> Accepted {
+        loop {
+            poll_fn(|cx| self.gate.poll_room(cx)).await;
+            match poll_fn(|cx| self.socket.poll_accept(cx)).await {
+                Ok((socket, peer)) => {
+                    self.counts.accepted.fetch_add(1, Relaxed);
+                    match self.gate.enter(peer.ip()) {
+                        Ok(pass) => return Accepted { socket, peer, port: self.port.clone(), pass },
+                        // Closed by the drop; the gate has counted it.
+                        Err(Refused::Full | Refused::Address) => {}
+                    }
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(_) => {
+                    self.counts.paused.fetch_add(1, Relaxed);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+impl Accepted {
+    /// An XMPP stream over the socket; `tls` is used where the port begins with TLS.
+    ///
+    /// # Errors
+    /// [`NetError::Setup`] when the port begins with TLS and there is no configuration; [`NetError::Tls`] when it cannot
+    /// be used.
+    pub fn into_stream(self, tls: Option<&Config>) -> Result<(Stream, Pass), NetError> {
+        let Accepted { socket, peer, port, pass } = self;
+        let stream = if port.kind.direct_tls() {
+            let config = tls
+                .ok_or_else(|| NetError::Setup(format!("a {} port needs TLS settings", port.kind.name())))?;
+            Stream::tls(socket, peer, port, config)?
+        } else {
+            Stream::tcp(socket, peer, port)
+        };
+        Ok((stream, pass))
+    }
+}
+
+fn open(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    // A restart must not wait for the connections of the last run to leave TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG.cast_signed())?;
+    TcpListener::from_std(socket.into())
+}
+
+fn explain(address: SocketAddr, error: &io::Error) -> NetError {
+    NetError::Setup(match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("address in use: {address} belongs to another program; stop it or listen elsewhere")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "not permitted: {address} needs privileges; use a port above 1023 or grant CAP_NET_BIND_SERVICE"
+            )
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            format!("no such address: no interface of this machine has {}", address.ip())
+        }
+        _ => format!("cannot listen on {address}: {error}"),
+    })
+}
+
+/// True for errors that took the connection with them, so that accepting again makes progress (accept(2), "Error
+/// handling": pending network errors of the new socket are reported by accept).
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
+        NetworkUnreachable,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted
+            | ConnectionRefused
+            | ConnectionReset
+            | HostUnreachable
+            | Interrupted
+            | NetworkDown
+            | NetworkUnreachable
+    )
+}

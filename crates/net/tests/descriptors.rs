@@ -1,0 +1,34 @@
+//! A listener outlives a time without file descriptors. Alone in its program, because the limit is the process's.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
+
+mod support;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use support::any_address;
+use throng_net::{Gate, Kind, Listener};
+use tokio::net::TcpStream;
+
+#[tokio::test]
+async fn accepting_pauses_without_descriptors_and_goes_on() {
+    let listener = Listener::bind(Kind::C2s, any_address(), Gate::default(), |_| {}).unwrap();
+    let (address, counts) = (listener.port().local, listener.counts());
+    let client = TcpStream::connect(address).await.unwrap();
+    // Use up every number below the new limit.
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = Some(64);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let mut hoard = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        hoard.push(file);
+    }
+    let relief = async {
+        while counts.paused() < 2 {
+            tokio::task::yield_now().await;
+        }
+        hoard.clear();
+    };
+    let (accepted, ()) = tokio::join!(listener.accept(), relief);
+    assert_eq!(accepted.peer, client.local_addr().unwrap());
+    assert_eq!(counts.accepted(), 1);
+}

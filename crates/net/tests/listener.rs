@@ -1,0 +1,121 @@
+//! Listeners: errors that say what to mend, limits, and what accepted sockets are like.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
+
+mod support;
+
+use std::future::Future;
+use std::task::{Context, Waker};
+use support::tls::{CONFIG, Client, handshake};
+use support::*;
+use throng_net::{Gate, GateLimits, Kind, Listener, NetError, Transport};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+fn listen(kind: Kind, limits: GateLimits) -> (Listener, Gate) {
+    let gate = Gate::new(limits);
+    (Listener::bind(kind, any_address(), gate.clone(), |_| {}).unwrap(), gate)
+}
+
+async fn connect(listener: &Listener) -> TcpStream {
+    TcpStream::connect(listener.port().local).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_accepted_socket_becomes_a_stream() {
+    let (listener, gate) = listen(Kind::C2s, GateLimits::default());
+    let mut client = connect(&listener).await;
+    let accepted = listener.accept().await;
+    assert!(accepted.socket.nodelay().unwrap(), "TCP_NODELAY is no longer inherited");
+    assert_eq!(accepted.peer, client.local_addr().unwrap());
+    let (mut server, pass) = accepted.into_stream(None).unwrap();
+    let facts = server.facts();
+    assert_eq!((facts.peer, facts.port.local), (client.local_addr().unwrap(), listener.port().local));
+    assert_eq!((facts.port.kind, facts.transport, facts.secure), (Kind::C2s, Transport::Tcp, false));
+    write(&mut client, b"<stream:stream xmlns:stream='http://etherx.jabber.org/streams'>").await;
+    assert!(matches!(next(&mut server).await, Ok(Got::Open(_))));
+    assert_eq!(gate.counts().connections, 1);
+    drop(pass);
+    assert_eq!(gate.counts().connections, 0);
+    assert_eq!(listener.counts().accepted(), 1);
+}
+
+#[tokio::test]
+async fn a_direct_tls_port_starts_with_a_handshake() {
+    let (listener, _gate) = listen(Kind::C2sTls, GateLimits::default());
+    let client = connect(&listener).await;
+    let (mut server, _pass) = listener.accept().await.into_stream(Some(&CONFIG)).unwrap();
+    let (done, client) = tokio::join!(handshake(&mut server), Client::default().connect(client));
+    done.unwrap();
+    client.unwrap();
+    assert!(server.facts().secure);
+    let _client = connect(&listener).await;
+    let error = listener.accept().await.into_stream(None).err().unwrap();
+    assert_eq!(error.to_string(), "a c2s-tls port needs TLS settings");
+}
+
+#[tokio::test]
+async fn errors_name_the_address_and_the_mend() {
+    let (listener, gate) = listen(Kind::C2s, GateLimits::default());
+    let taken = listener.port().local;
+    let cases = [
+        (taken, format!("address in use: {taken} ")),
+        (
+            "192.0.2.1:5222".parse().unwrap(),
+            "no such address: no interface of this machine has 192.0.2.1".into(),
+        ),
+    ];
+    for (address, part) in cases {
+        let error = Listener::bind(Kind::C2s, address, gate.clone(), |_| {}).unwrap_err();
+        assert!(matches!(&error, NetError::Setup(text) if text.starts_with(&part)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_can_be_bound_again_at_once() {
+    let (listener, gate) = listen(Kind::C2s, GateLimits::default());
+    let address = listener.port().local;
+    let client = connect(&listener).await;
+    // The server closes first, so the old connection stays in TIME_WAIT.
+    drop(listener.accept().await);
+    drop((client, listener));
+    Listener::bind(Kind::C2s, address, gate, |_| {}).unwrap();
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_closed() {
+    let (listener, gate) = listen(Kind::C2s, GateLimits { connections: 1, ..GateLimits::default() });
+    let _first = connect(&listener).await;
+    let first = listener.accept().await;
+    let mut second = connect(&listener).await;
+    let waiting = listener.accept();
+    tokio::pin!(waiting);
+    let mut rest = Vec::new();
+    tokio::select! {
+        biased;
+        _ = &mut waiting => panic!("the second connection was let in"),
+        end = second.read_to_end(&mut rest) => assert!(matches!(end, Ok(0) | Err(_))),
+    }
+    drop(first);
+    let _third = connect(&listener).await;
+    waiting.await;
+    assert_eq!(gate.counts().refused_full, 1);
+    assert_eq!(listener.counts().accepted(), 3);
+}
+
+#[tokio::test]
+async fn half_open_connections_hold_up_the_rest() {
+    let (listener, gate) = listen(Kind::C2s, GateLimits { half_open: 1, ..GateLimits::default() });
+    let _clients = (connect(&listener).await, connect(&listener).await);
+    let mut first = listener.accept().await;
+    let second = listener.accept();
+    tokio::pin!(second);
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..10 {
+        assert!(second.as_mut().poll(&mut cx).is_pending());
+        tokio::task::yield_now().await;
+    }
+    first.pass.authenticated();
+    let _second = second.await;
+    assert_eq!((gate.counts().connections, gate.counts().half_open), (2, 1));
+}

@@ -1,0 +1,162 @@
+//! What an idle stream costs on the heap, and that a busy one does not allocate per element.
+//!
+//! The figure is what dropping the stream gives back, so clients and shared configuration do not count. Bytes are as
+//! requested; the allocator's rounding comes on top.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
+#![allow(unsafe_code, reason = "a global allocator cannot be written without")]
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::task::Poll;
+use support::tls::*;
+use support::*;
+use throng_net::{Event, Kind, Stream, with_scratch};
+use tokio::io::AsyncReadExt;
+
+struct Counting;
+
+thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+fn note(bytes: isize) {
+    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+    if bytes > 0 {
+        let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+    }
+}
+
+// SAFETY: everything is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size() as isize);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        note(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const OPEN: &str = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
+
+/// Opens the stream, talks a little, and leaves it idle.
+async fn settle(mut pair: Pair) -> Pair {
+    write(&mut pair.client, OPEN.as_bytes()).await;
+    assert_eq!(next(&mut pair.server).await.unwrap(), Got::Open(OPEN.into()));
+    for _ in 0..20 {
+        write(&mut pair.client, b"<message><body>hello</body></message>").await;
+        next(&mut pair.server).await.unwrap();
+        send(&mut pair.server, b"<message><body>hello</body></message>").await.unwrap();
+        read_exactly(&mut pair.client, 37).await;
+    }
+    assert!(now(&mut pair.server).await.is_none());
+    assert!(pair.server.is_idle());
+    pair
+}
+
+async fn tls12(port: throng_net::SharedPort) -> Pair {
+    let (server, io) = tcp_pair().await;
+    let peer = server.peer_addr().unwrap();
+    let mut server = Stream::tls(server, peer, port, &CONFIG).unwrap();
+    let client = Client { version: Some(&rustls::version::TLS12), ..Client::default() };
+    let (done, client) = tokio::join!(handshake(&mut server), client.connect(io));
+    done.unwrap();
+    Pair { server, client: Box::new(client.unwrap()) }
+}
+
+/// Heap bytes that an idle stream gives back, on average over ten.
+async fn heap(make: impl AsyncFn(throng_net::SharedPort) -> Pair) -> isize {
+    let port = port(|port| port.kind = Kind::C2sTls);
+    let mut pairs = Vec::new();
+    for _ in 0..10 {
+        pairs.push(settle(make(port.clone()).await).await);
+    }
+    let mut freed = 0;
+    for pair in pairs {
+        let before = LIVE.get();
+        drop(pair.server);
+        freed += before - LIVE.get();
+    }
+    freed / 10
+}
+
+#[tokio::test]
+async fn an_idle_tls_stream_owns_little() {
+    // Warm up: lazily made things are not the stream's.
+    drop(settle(tls(port(|_| {})).await).await);
+    let (plain, tls13, tls12) = (heap(tcp).await, heap(tls).await, heap(tls12).await);
+    println!(
+        "heap of an idle stream: TCP {plain}, TLS 1.3 {tls13}, TLS 1.2 {tls12} bytes; inline {}",
+        size_of::<Stream>()
+    );
+    // What the variant `Tcp` holds inline is in the box of the variant `Tls`.
+    let inline = size_of::<Stream>() as isize;
+    for (version, bytes) in [("1.3", tls13), ("1.2", tls12)] {
+        let state = bytes - plain - inline;
+        println!("TLS {version} state: {state} bytes");
+        assert!(state <= 3400, "TLS {version} costs {state} bytes per idle connection");
+        assert!(state > 500, "the measurement measures nothing");
+    }
+    assert!(plain <= 600, "an idle TCP stream owns {plain} bytes");
+}
+
+/// Allocations while `rounds` elements come in and answers go out.
+async fn allocations(
+    make: impl AsyncFn(throng_net::SharedPort) -> Pair,
+    rounds: usize,
+    batch: usize,
+) -> usize {
+    let Pair { mut server, mut client } = settle(make(port(|_| {})).await).await;
+    let input = "<message><body>hello</body></message>".repeat(batch);
+    let mut answer = vec![0; 4 * batch];
+    let mut total = 0;
+    for round in 0..rounds + 3 {
+        write(&mut client, input.as_bytes()).await;
+        let mut seen = 0;
+        while seen < batch {
+            let before = COUNT.get();
+            let got = std::future::poll_fn(|cx| {
+                with_scratch(|lent| {
+                    let mut seen = 0;
+                    while let Poll::Ready(event) = server.poll_event(cx, lent) {
+                        let Event::Element(bytes) = event.unwrap() else { panic!() };
+                        assert_eq!(bytes.len(), 37);
+                        server.queue(b"<a/>", lent);
+                        seen += 1;
+                    }
+                    let flushed = server.poll_flush(cx, lent);
+                    server.park(lent).unwrap();
+                    assert!(flushed.is_ready());
+                    if seen == 0 { Poll::Pending } else { Poll::Ready(seen) }
+                })
+            });
+            seen += got.await;
+            // The first rounds fill the pools.
+            total += if round < 3 { 0 } else { COUNT.get() - before };
+        }
+        client.read_exact(&mut answer).await.unwrap();
+    }
+    total
+}
+
+#[tokio::test]
+async fn elements_are_not_allocated() {
+    assert_eq!(allocations(tcp, 50, 1).await, 0);
+    assert_eq!(allocations(tcp, 50, 100).await, 0);
+    // rustls allocates per record, both ways, whatever is in it.
+    let (single, many) = (allocations(tls, 50, 1).await, allocations(tls, 50, 100).await);
+    println!("allocations per record pair over TLS: {}", single as f64 / 50.0);
+    assert!(single <= 50 * 4, "{single} allocations for 50 records in and out");
+    assert!(many <= 50 * 8, "{many} allocations for 5000 elements in 50 records");
+}
