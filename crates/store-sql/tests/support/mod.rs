@@ -1,0 +1,76 @@
+//! A database in a directory of its own, and the runtime that its tasks need.
+#![allow(dead_code, unreachable_pub, reason = "shared by several test programs, each using a part")]
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::{BoxFuture, Clock, ManualClock, Spawner};
+use store::StoreError;
+use store::conformance::{Backend, Case, Fixture};
+use throng_store_sql::{Options, SqlStores};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// Spawns on a tokio runtime.
+pub struct Tokio(pub Handle);
+
+impl Spawner for Tokio {
+    fn spawn(&self, _what: &'static str, task: BoxFuture<'static, ()>) {
+        drop(self.0.spawn(task));
+    }
+
+    fn blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
+        drop(self.0.spawn_blocking(job));
+    }
+}
+
+/// A directory that goes when the value does.
+pub struct Directory(pub PathBuf);
+
+impl Directory {
+    pub fn new() -> Directory {
+        let path = std::env::temp_dir().join(format!("throng-store-{}", base::id::random_id()));
+        std::fs::create_dir(&path).unwrap();
+        Directory(path)
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.0.join("throng.db")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+pub async fn open(file: &Path, options: &Options) -> Result<Arc<SqlStores>, StoreError> {
+    open_at(file, options, Arc::new(ManualClock::new())).await
+}
+
+pub async fn open_at(
+    file: &Path,
+    options: &Options,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<SqlStores>, StoreError> {
+    let url = format!("sqlite:{}", file.display());
+    SqlStores::open(&url, options, clock, &Tokio(Handle::current())).await
+}
+
+/// A fresh SQLite database for each case.
+pub struct Sqlite;
+
+impl Backend for Sqlite {
+    fn run(case: Case) {
+        let directory = Directory::new();
+        runtime().block_on(async {
+            let clock = Arc::new(ManualClock::new());
+            let database = open_at(&directory.file(), &Options::default(), clock.clone()).await.unwrap();
+            case(Fixture { stores: database.stores(), clock }).await;
+            database.close().await;
+        });
+    }
+}
