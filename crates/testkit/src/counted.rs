@@ -1,0 +1,88 @@
+//! The memory store behind a counter of calls and a switch that makes it fail.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jid::{Jid, JidRef};
+use parking_lot::Mutex;
+use store::{
+    Account, Accounts, AddressId, Addresses, Appended, BulkRoster, ChangeFn, Changed, Created, ErrorKind,
+    Fut, Login, Logins, NewAccount, Offline, OfflineMessage, Page, Removed, Roster, RosterSnapshot, Settings,
+    Slice, StoreError, Stores, Waiting,
+};
+
+/// A store whose calls are counted.
+pub struct Counted {
+    inner: Stores,
+    calls: Mutex<Vec<&'static str>>,
+    failing: AtomicBool,
+}
+
+impl Counted {
+    /// Counts the calls to `inner`.
+    pub fn new(inner: Stores) -> Arc<Counted> {
+        Arc::new(Counted { inner, calls: Mutex::default(), failing: AtomicBool::new(false) })
+    }
+    /// The names of the calls since the last time, as `need.method`.
+    pub fn take_calls(&self) -> Vec<&'static str> {
+        std::mem::take(&mut *self.calls.lock())
+    }
+    /// From now on every call fails with `Unavailable`, or none does.
+    pub fn fail(&self, failing: bool) {
+        self.failing.store(failing, Ordering::Relaxed);
+    }
+    fn call<'a, T: Send + 'a>(&'a self, name: &'static str, call: impl FnOnce() -> Fut<'a, T>) -> Fut<'a, T> {
+        self.calls.lock().push(name);
+        if self.failing.load(Ordering::Relaxed) {
+            let error = StoreError::new(ErrorKind::Unavailable, "the test switched the store off");
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        call()
+    }
+}
+
+macro_rules! counted {
+    ($($trait:ident in $field:ident { $($method:ident($($arg:ident: $ty:ty),*) -> $out:ty;)* })*) => {$(
+        impl $trait for Counted {
+            $(fn $method(&self, $($arg: $ty),*) -> Fut<'_, $out> {
+                self.call(concat!(stringify!($field), ".", stringify!($method)), || self.inner.$field.$method($($arg),*))
+            })*
+        }
+    )*};
+}
+
+counted! {
+    Logins in logins { login(account: JidRef<'_>) -> Option<Login>; }
+    Accounts in accounts {
+        create(account: &Jid, credentials: &[u8]) -> AddressId;
+        create_bulk(accounts: Vec<NewAccount>) -> Vec<Created>;
+        remove(account: JidRef<'_>) -> Option<Removed>;
+        set_credentials(account: JidRef<'_>, credentials: &[u8]) -> bool;
+        set_disabled(account: JidRef<'_>, disabled: bool) -> bool;
+        show(account: JidRef<'_>) -> Option<Account>;
+        list(domain: &str, page: Page) -> Slice<Account>;
+        count(domain: &str) -> u64;
+        exists(account: JidRef<'_>) -> bool;
+    }
+    Roster in roster {
+        get(owner: AddressId) -> RosterSnapshot;
+        change(owner: AddressId, contact: &Jid, change: ChangeFn) -> Changed;
+        put_bulk(rosters: Vec<BulkRoster>) -> u64;
+    }
+    Offline in offline {
+        append(messages: Vec<OfflineMessage>, limit_per_account: u32) -> Vec<Appended>;
+        fetch(owner: AddressId, page: Page, now: u64) -> Slice<Waiting>;
+        remove_through(owner: AddressId, seq: u64) -> u32;
+        count(owner: AddressId) -> u32;
+        expire(now: u64, limit: u32) -> u32;
+    }
+    Addresses in addresses {
+        resolve(ids: &[AddressId]) -> Vec<(AddressId, Jid)>;
+        number(address: &Jid) -> AddressId;
+        find(address: &Jid) -> Option<AddressId>;
+    }
+    Settings in settings {
+        get(key: &str) -> Option<Vec<u8>>;
+        put(key: &str, value: &[u8]) -> ();
+        put_if_absent(key: &str, value: &[u8]) -> Vec<u8>;
+    }
+}

@@ -1,0 +1,332 @@
+//! A whole node without sockets: the engine over the memory store, with clients that speak in stanza text.
+//!
+//! `send` returns when everything that the stanza set off is done, so nothing in a test has to wait. Virtual
+//! hosts are `example.com`, `example.net` and `example.org`, as in the examples of RFC 6121; a name without a
+//! domain is one of `example.com`.
+//!
+//! Left out: negotiation, stream errors on the wire, acknowledgement. The trap: a client's queue is filled until
+//! [`Client::recv`] is called; nobody else reads it.
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use base::ManualClock;
+use cluster::{NodeId, SingleNode};
+use jid::{Jid, JidRef};
+use stanza::{Element, StanzaCondition, StreamError};
+use store::{AddressId, Change, RosterItem, Stores, Subscription};
+use throng_core::feature::{Feature, Options};
+use throng_core::metrics::Metrics;
+use throng_core::session::{Batch, Item, Stamp};
+use throng_core::{Enabled, Host, Hosts, Ingest, Limits, Link, Node, Parts, Principal, Session};
+
+use crate::counted::Counted;
+use crate::tasks::Tasks;
+
+/// The domains that every engine serves.
+pub const DOMAINS: [&str; 3] = ["example.com", "example.net", "example.org"];
+
+/// A node over the memory store.
+pub struct Engine {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Its clock; [`Engine::advance`] moves it.
+    pub clock: Arc<ManualClock>,
+    /// The store without the counter.
+    pub stores: Stores,
+    counted: Arc<Counted>,
+    tasks: Arc<Tasks>,
+}
+
+impl Engine {
+    /// A node with these features, all options at their defaults.
+    pub fn new(features: &[&'static Feature]) -> Engine {
+        Engine::with_limits(features, Limits::default())
+    }
+
+    /// The same with other limits.
+    pub fn with_limits(features: &[&'static Feature], limits: Limits) -> Engine {
+        let enabled: Vec<Enabled> = features
+            .iter()
+            .map(|feature| Enabled { feature, options: Options::defaults(feature.options) })
+            .collect();
+        Engine::start(&enabled, limits)
+    }
+
+    /// The same with options.
+    ///
+    /// # Panics
+    /// If the features make no host.
+    pub fn start(enabled: &[Enabled], limits: Limits) -> Engine {
+        let clock = Arc::new(ManualClock::new());
+        let stores = store::memory::stores(clock.clone());
+        let counted = Counted::new(stores.clone());
+        let tasks = Arc::new(Tasks::default());
+        let hosts: Hosts = DOMAINS
+            .iter()
+            .map(|d| (d.to_string(), Arc::new(Host::build(d, enabled, &limits).expect("a host"))))
+            .collect();
+        let node = Node::new(Parts {
+            hosts,
+            stores: Stores::of(counted.clone()),
+            cluster: Arc::new(SingleNode::new(NodeId::new("test").expect("a name"))),
+            clock: clock.clone(),
+            spawner: tasks.clone(),
+            metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),
+            limits,
+            version: "test",
+        });
+        Engine { node, clock, stores, counted, tasks }
+    }
+
+    /// Creates an account: `juliet` or `romeo@example.net`.
+    pub fn user(&self, name: &str) -> AddressId {
+        self.wait(self.stores.accounts.create(&address(name), b"")).expect("a new account")
+    }
+
+    /// Binds a resource with what one login brings. The account must exist.
+    pub fn connect(&self, name: &str, resource: &str) -> Client {
+        self.try_connect(name, resource).expect("a session")
+    }
+
+    /// The same, for logins that may be refused.
+    ///
+    /// # Errors
+    /// The condition that binding answers with.
+    pub fn try_connect(&self, name: &str, resource: &str) -> Result<Client, StanzaCondition> {
+        let principal = self.principal(name);
+        self.bind(principal, resource)
+    }
+
+    /// What authentication knows, for tests that bind later.
+    pub fn principal(&self, name: &str) -> Principal {
+        let jid = address(name);
+        let epoch = self.node.epoch(jid.as_ref());
+        let login = self.wait(self.node.stores.logins.login(jid.as_ref())).expect("the store answers");
+        let login = login.unwrap_or_else(|| panic!("{jid} has no account"));
+        Principal {
+            host: self.host(&jid),
+            id: login.id,
+            roster: login.roster,
+            roster_version: login.roster_version,
+            offline: login.offline,
+            epoch,
+            ephemeral: false,
+            jid,
+        }
+    }
+
+    /// Binds a resource.
+    ///
+    /// # Errors
+    /// The condition that binding answers with.
+    pub fn bind(&self, mut principal: Principal, resource: &str) -> Result<Client, StanzaCondition> {
+        let link = Arc::new(Link::new());
+        self.node.links.add(link.clone());
+        let session = self.node.bind(&mut principal, Some(resource), &link).map_err(|e| e.condition)?;
+        self.tasks.run();
+        Ok(Client { node: self.node.clone(), session, tasks: self.tasks.clone() })
+    }
+
+    /// Binds an anonymous user, who has no account in the store.
+    pub fn connect_anonymous(&self, name: &str, resource: &str) -> Client {
+        let jid = address(name);
+        let principal = Principal {
+            host: self.host(&jid),
+            id: AddressId::UNASSIGNED,
+            roster: Vec::new(),
+            roster_version: 0,
+            offline: 0,
+            epoch: self.node.epoch(jid.as_ref()),
+            ephemeral: true,
+            jid,
+        };
+        self.bind(principal, resource).expect("a session")
+    }
+
+    /// Puts a contact into a roster, seen by connected sessions at once. `IN_ROSTER` is not implied.
+    pub fn contact(&self, owner: &str, contact: &str, subscription: Subscription) {
+        self.entry(owner, contact, move |item| item.subscription = subscription);
+    }
+
+    /// Changes one roster entry behind the features' backs.
+    ///
+    /// # Panics
+    /// If the owner has no account.
+    pub fn entry(&self, owner: &str, contact: &str, edit: impl FnOnce(&mut RosterItem) + Send + 'static) {
+        let (owner, contact) = (address(owner), address(contact));
+        let id =
+            self.wait(self.stores.addresses.find(&owner)).expect("the store answers").expect("an account");
+        let jid = contact.clone();
+        let change = self.stores.roster.change(
+            id,
+            &contact,
+            Box::new(move |before| {
+                let mut item = before.unwrap_or_else(|| RosterItem::new(jid));
+                edit(&mut item);
+                Change::Put(item)
+            }),
+        );
+        let done = self.wait(change).expect("the store answers");
+        self.node.roster_changed(owner.as_ref(), contact.as_ref(), done.after.as_ref(), done.version);
+    }
+
+    /// Makes two users see one another's presence.
+    pub fn befriend(&self, one: &str, other: &str) {
+        self.contact(one, other, Subscription::BOTH | Subscription::IN_ROSTER);
+        self.contact(other, one, Subscription::BOTH | Subscription::IN_ROSTER);
+    }
+
+    /// One roster entry as it is stored.
+    ///
+    /// # Panics
+    /// If the owner has no account.
+    pub fn stored(&self, owner: &str, contact: &str) -> Option<RosterItem> {
+        let owner = address(owner);
+        let contact = address(contact);
+        let id =
+            self.wait(self.stores.addresses.find(&owner)).expect("the store answers").expect("an account");
+        let roster = self.wait(self.stores.roster.get(id)).expect("an account");
+        roster.items.into_iter().find(|item| item.jid == contact)
+    }
+
+    /// Names of the engine's calls to the store since the last time, such as `roster.change`.
+    pub fn store_calls(&self) -> Vec<&'static str> {
+        self.counted.take_calls()
+    }
+
+    /// Switches the engine's store off or on; the test's own calls go on.
+    pub fn fail_store(&self, failing: bool) {
+        self.counted.fail(failing);
+    }
+
+    /// Moves the clock and sweeps, second by second.
+    pub fn advance(&self, seconds: u32) {
+        for _ in 0..seconds {
+            self.clock.advance(1000);
+            self.node.sweep();
+        }
+        self.tasks.run();
+    }
+
+    /// Drives a future of the engine to its end.
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.tasks.wait(future)
+    }
+
+    /// Runs what was spawned.
+    pub fn run(&self) {
+        self.tasks.run();
+    }
+
+    fn host(&self, jid: &Jid) -> Arc<Host> {
+        self.node.host(jid.domain()).expect("a domain of this engine")
+    }
+}
+
+fn address(name: &str) -> Jid {
+    let parsed =
+        if name.contains('@') { Jid::parse(name) } else { Jid::parse(&format!("{name}@example.com")) };
+    parsed.expect("an address")
+}
+
+/// A bound session and what it received.
+pub struct Client {
+    /// The session.
+    pub session: Arc<Session>,
+    node: Arc<Node>,
+    tasks: Arc<Tasks>,
+}
+
+impl Client {
+    /// The full address.
+    pub fn full(&self) -> &str {
+        self.session.jid.as_str()
+    }
+    /// The bare address.
+    pub fn bare(&self) -> JidRef<'_> {
+        self.session.bare()
+    }
+
+    /// Sends one stanza and waits until all that it set off is done.
+    ///
+    /// # Panics
+    /// If the text is no stanza, or the stream would be closed.
+    #[track_caller]
+    pub fn send(&self, text: &str) {
+        if let Err(error) = self.try_send(text) {
+            panic!("the stream would be closed with {error:?}");
+        }
+    }
+
+    /// The same, for stanzas that may end the stream.
+    ///
+    /// # Errors
+    /// The stream error.
+    ///
+    /// # Panics
+    /// If the text is no stanza.
+    #[track_caller]
+    pub fn try_send(&self, text: &str) -> Result<(), StreamError> {
+        let bytes = text.trim().as_bytes();
+        let scope = xml::Scope::client();
+        match Element::read(bytes, &scope, &self.node.limits.stanza()) {
+            Ok(Element::Stanza(head)) => match self.node.ingest(&self.session, bytes, &head) {
+                Ingest::Done => {}
+                Ingest::Wait(rest) => self.tasks.wait(rest),
+                Ingest::Fatal(error) => return Err(error),
+            },
+            Ok(Element::BadType(head)) => {
+                let error = StanzaCondition::BadRequest.into();
+                self.node.refuse(&self.session, bytes, &head, &error);
+            }
+            other => panic!("not a stanza ({other:?}): {text}"),
+        }
+        self.tasks.run();
+        Ok(())
+    }
+
+    /// What arrived since the last time, as it would be written.
+    pub fn recv(&self) -> Vec<String> {
+        let mut batch = Batch::new();
+        self.session.link.take(&mut Context::from_waker(Waker::noop()), &mut batch);
+        batch.iter().map(|item| self.written(item)).collect()
+    }
+
+    /// Sends and returns what came back.
+    #[track_caller]
+    pub fn ask(&self, text: &str) -> Vec<String> {
+        self.send(text);
+        self.recv()
+    }
+
+    /// The stream error that the connection was asked to end with.
+    pub fn closed_with(&self) -> Option<StreamError> {
+        self.session.link.wish()
+    }
+
+    /// Ends the stream: the session, then what was left in its queue.
+    pub fn close(&self) {
+        self.node.end_session(&self.session);
+        self.node.leftover(&self.session);
+        self.node.links.remove(&self.session.link);
+        self.tasks.run();
+    }
+
+    fn written(&self, item: &Item) -> String {
+        let (frame, bytes) = (&item.frame, item.frame.bytes());
+        let mut out = bytes.to_vec();
+        let to = match item.stamp {
+            Stamp::None => None,
+            Stamp::Bare => Some(self.session.bare()),
+            Stamp::Full => Some(self.session.full()),
+        };
+        if let Some(to) = to {
+            let mut attr = b" to='".to_vec();
+            xml::escape::attr(to.as_str(), &mut attr);
+            attr.push(b'\'');
+            let at = frame.head().insert_at();
+            out.splice(at..at, attr);
+        }
+        String::from_utf8(out).expect("stanzas are text")
+    }
+}
