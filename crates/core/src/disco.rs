@@ -22,6 +22,8 @@ pub struct DiscoInfo {
     pub identities: Vec<Identity>,
     /// Feature variables.
     pub features: Vec<&'static str>,
+    /// Nodes that are other names for this very information (XEP-0115 section 6.2).
+    pub nodes: Vec<String>,
 }
 
 impl DiscoInfo {
@@ -37,10 +39,12 @@ impl DiscoInfo {
         let server = DiscoInfo {
             identities: vec![Identity { category: "server", kind: "im", name: "Throng" }],
             features: pick(|d| if let Disco::Server(var) = d { Some(var) } else { None }),
+            nodes: Vec::new(),
         };
         let account = DiscoInfo {
             identities: vec![Identity { category: "account", kind: "registered", name: "" }],
             features: pick(|d| if let Disco::Account(var) = d { Some(var) } else { None }),
+            nodes: Vec::new(),
         };
         (server, account)
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::disco::DiscoInfo;
 use crate::hooks::{
     Available, Closing, Deliver, Entry, Handler, Incoming, Interest, Opened, Outgoing, Phase, Point, Removed,
     Undelivered,
@@ -120,6 +121,18 @@ impl Options {
     }
 }
 
+/// Makes a stream feature from the domain's disco information; called once, when the host is complete.
+pub type Announce = fn(&DiscoInfo) -> Announced;
+
+/// A stream feature that stands for the domain's disco information.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// The element, ready to send.
+    pub element: Vec<u8>,
+    /// The disco node under which the domain answers with that same information; goes into [`DiscoInfo::nodes`].
+    pub node: String,
+}
+
 /// Everything that the outside needs to know of a feature.
 pub struct Feature {
     /// Its name in the configuration: `[modules] name = false`.
@@ -132,6 +145,8 @@ pub struct Feature {
     pub disco: &'static [Disco],
     /// Elements for `<stream:features/>` after authentication, ready to send.
     pub stream_features: &'static [&'static str],
+    /// One more such element, made from what the finished host says of itself.
+    pub announce: Option<Announce>,
     /// Requests that it answers.
     pub iq: &'static [IqKey],
     /// Options.
@@ -152,6 +167,7 @@ impl Feature {
         specs: &[],
         disco: &[],
         stream_features: &[],
+        announce: None,
         iq: &[],
         options: &[],
         needs: &[],
@@ -171,6 +187,7 @@ pub(crate) struct Parts {
     pub(crate) available: Vec<Entry<Available>>,
     pub(crate) closing: Vec<Entry<Closing>>,
     pub(crate) removed: Vec<Entry<Removed>>,
+    pub(crate) idle_probe: Option<crate::host::IdleProbe>,
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
 }
 
@@ -222,6 +239,10 @@ impl Builder<'_> {
         closing: Closing,
         /// A handler for removed accounts.
         removed: Removed,
+    }
+    /// Makes the question for a sign of life; the last feature that registers one counts.
+    pub fn idle_probe(&mut self, probe: crate::host::IdleProbe) {
+        self.parts.idle_probe = Some(probe);
     }
     /// A handler for a request that the feature declared.
     pub fn iq(&mut self, key: IqKey, handler: impl IqHandler + 'static) {

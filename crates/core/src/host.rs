@@ -8,9 +8,11 @@ use jid::Jid;
 
 use crate::disco::DiscoInfo;
 use crate::feature::{Builder, Feature, Options, Parts};
+use crate::frame::Frame;
 use crate::hooks::{Chain, Hooks};
 use crate::iq::IqTable;
 use crate::limits::Limits;
+use crate::session::Session;
 
 /// A virtual host.
 pub struct Host {
@@ -26,9 +28,14 @@ pub struct Host {
     pub disco_account: DiscoInfo,
     /// Elements for `<stream:features/>` after authentication, besides those of negotiation.
     pub stream_features: Vec<u8>,
+    /// Makes the question for a sign of life from a silent client.
+    pub idle_probe: Option<IdleProbe>,
     /// Names of the features that are on, in registry order.
     pub features: Vec<&'static str>,
 }
+
+/// Makes the question for a sign of life from a silent client.
+pub type IdleProbe = fn(&Session) -> Option<Frame>;
 
 /// A feature that is on, with its options.
 pub struct Enabled {
@@ -107,8 +114,22 @@ impl Host {
             closing: Chain::freeze(parts.closing),
             removed: Chain::freeze(parts.removed),
         };
-        let (disco_server, disco_account) = DiscoInfo::of(enabled.iter().map(|e| e.feature));
-        Ok(Host { jid, hooks, iq, disco_server, disco_account, stream_features, features })
+        let (mut disco_server, disco_account) = DiscoInfo::of(enabled.iter().map(|e| e.feature));
+        for announce in enabled.iter().filter_map(|e| e.feature.announce) {
+            let announced = announce(&disco_server);
+            stream_features.extend_from_slice(&announced.element);
+            disco_server.nodes.push(announced.node);
+        }
+        Ok(Host {
+            jid,
+            hooks,
+            iq,
+            disco_server,
+            disco_account,
+            stream_features,
+            idle_probe: parts.idle_probe,
+            features,
+        })
     }
 
     /// The domain.

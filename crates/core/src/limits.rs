@@ -56,7 +56,7 @@ impl Default for Limits {
             stanza_bytes: 262_144,
             negotiation_bytes: 16_384,
             negotiation_seconds: 30,
-            auth_attempts: 3,
+            auth_attempts: 5,
             idle_seconds: 600,
             ping_seconds: 60,
             blocked_seconds: 60,

@@ -160,11 +160,13 @@ impl Node {
     /// Binds a resource (RFC 6120 section 7). A connected resource of the same name is ended with `conflict`
     /// (section 7.7.2.2, policy 1); without a name the server makes one.
     ///
+    /// The roster moves out of `principal` unless there is an error.
+    ///
     /// # Errors
     /// `resource-constraint` when the account has too many resources, `jid-malformed` for a bad name.
     pub fn bind(
         self: &Arc<Self>,
-        principal: Principal,
+        principal: &mut Principal,
         resource: Option<&str>,
         link: &Arc<Link>,
     ) -> Result<Arc<Session>, StanzaError> {
@@ -178,8 +180,11 @@ impl Node {
         }
         .map_err(|e| StanzaError::new(StanzaCondition::BadRequest).text(e.to_string()))?;
         let resource = jid.as_ref().resource().unwrap_or_default().to_owned();
-        let Principal { host, jid: bare, id, roster, roster_version, offline, epoch, ephemeral } = principal;
-        let mut snapshot = Some(RosterSnapshot { version: roster_version, items: roster });
+        let items = std::mem::take(&mut principal.roster);
+        let Principal { host, jid: bare, id, roster_version, offline, epoch, ephemeral, .. } = &*principal;
+        let (id, roster_version, offline, epoch, ephemeral) =
+            (*id, *roster_version, *offline, *epoch, *ephemeral);
+        let mut snapshot = Some(RosterSnapshot { version: roster_version, items });
         let stale = self.epoch(bare.as_ref()) != epoch;
         let limit = usize::from(self.limits.sessions_per_account);
         for _ in 0..8 {
@@ -225,7 +230,10 @@ impl Node {
                     self.opened(&session, stale);
                     return Ok(session);
                 }
-                Err(Some(error)) => return Err(error),
+                Err(Some(error)) => {
+                    principal.roster = snapshot.map(|s| s.items).unwrap_or_default();
+                    return Err(error);
+                }
                 Err(None) => {} // somebody bound the same resource in between
             }
         }

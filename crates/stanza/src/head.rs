@@ -206,7 +206,8 @@ impl<'a> Element<'a> {
         for attr in root.attrs() {
             let blank = bytes[..attr.name_start].iter().rev().take_while(|b| b.is_ascii_whitespace()).count();
             let value = Short::new(attr.value_range.clone()).ok_or(xml::Error::TooLarge)?;
-            let whole = Short::new(attr.name_start - blank..attr.value_range.end + 1).ok_or(xml::Error::TooLarge)?;
+            let whole =
+                Short::new(attr.name_start - blank..attr.value_range.end + 1).ok_or(xml::Error::TooLarge)?;
             match (attr.prefix, attr.name) {
                 (None, "to") => (head.to, head.to_attr) = (value, whole),
                 (None, "from") => (head.from, head.from_attr) = (value, whole),
@@ -239,8 +240,7 @@ impl<'a> Element<'a> {
     fn children(reader: &mut Reader<'a>, head: &mut Head) -> Result<(), xml::Error> {
         let mut depth = 1usize;
         let mut payloads = 0u128;
-        loop {
-            let Some(event) = reader.next()? else { break };
+        while let Some(event) = reader.next()? {
             match event {
                 Event::Start(start) => {
                     if depth == 1 {

@@ -202,7 +202,9 @@ mod tests {
                 assert_eq!(a.bit() & b.bit(), 0);
             }
         }
-        assert!(KindSet::PRESENCE.has(all[1]) && KindSet::PRESENCE.has(all[2]) && !KindSet::PRESENCE.has(all[0]));
+        assert!(
+            KindSet::PRESENCE.has(all[1]) && KindSet::PRESENCE.has(all[2]) && !KindSet::PRESENCE.has(all[0])
+        );
         assert!(KindSet::IQS.has(all[3]) && !KindSet::MESSAGES.has(all[3]));
     }
 }

@@ -53,10 +53,8 @@ pub fn restamp(bytes: &[u8], head: &Head, new: Addresses<'_>, out: &mut Vec<u8>)
     result.id = shift(head.id);
     result.lang = shift(head.lang);
     result.tag_end = (tag_end as i64 + delta) as u16;
-    let far = |s: Span| Span {
-        start: (i64::from(s.start) + delta) as u32,
-        end: (i64::from(s.end) + delta) as u32,
-    };
+    let far =
+        |s: Span| Span { start: (i64::from(s.start) + delta) as u32, end: (i64::from(s.end) + delta) as u32 };
     if let Some(first) = &mut result.first {
         first.name = far(first.name);
         first.span = far(first.span);
@@ -103,7 +101,12 @@ mod tests {
     #[test]
     fn addresses_are_replaced_and_spans_follow() {
         let from = Some("romeo@example.net/orchard");
-        check("<message><body>x</body></message>", from, None, "<message from='romeo@example.net/orchard'><body>x</body></message>");
+        check(
+            "<message><body>x</body></message>",
+            from,
+            None,
+            "<message from='romeo@example.net/orchard'><body>x</body></message>",
+        );
         check(
             "<message id='1' to='A@b'   from='x@y' xml:lang='en'\n type='chat'><body>x</body></message>",
             from,

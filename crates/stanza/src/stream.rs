@@ -50,7 +50,8 @@ impl Opening {
                 text.split_once('.')
                     .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))
                     .ok_or_else(|| {
-                        StreamError::new(StreamCondition::UnsupportedVersion).text("the version is not of the form 1.0")
+                        StreamError::new(StreamCondition::UnsupportedVersion)
+                            .text("the version is not of the form 1.0")
                     })?,
             ),
         };
@@ -114,15 +115,21 @@ mod tests {
             StreamCondition::InvalidNamespace
         );
         assert_eq!(
-            wrong("<stream:stream to='a' xmlns='jabber:server' xmlns:stream='http://etherx.jabber.org/streams'>"),
+            wrong(
+                "<stream:stream to='a' xmlns='jabber:server' xmlns:stream='http://etherx.jabber.org/streams'>"
+            ),
             StreamCondition::InvalidNamespace
         );
         assert_eq!(
-            wrong("<stream:foo to='a' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"),
+            wrong(
+                "<stream:foo to='a' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"
+            ),
             StreamCondition::BadFormat
         );
         assert_eq!(
-            wrong("<stream:stream version='x' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"),
+            wrong(
+                "<stream:stream version='x' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"
+            ),
             StreamCondition::UnsupportedVersion
         );
     }
@@ -130,7 +137,13 @@ mod tests {
     #[test]
     fn the_answer_is_a_header() {
         let mut out = Vec::new();
-        header(&mut out, "im.example.com", Some("juliet@im.example.com"), "t7AMCin9zjMNwQKDnplntZPIDEI=", "en");
+        header(
+            &mut out,
+            "im.example.com",
+            Some("juliet@im.example.com"),
+            "t7AMCin9zjMNwQKDnplntZPIDEI=",
+            "en",
+        );
         assert!(read(std::str::from_utf8(&out).unwrap().trim_start_matches("<?xml version='1.0'?>")).is_ok());
     }
 }

@@ -1,1 +1,18 @@
-//! streams.
+//! Streams of clients: negotiation, then the pump between a connection and the engine.
+//!
+//! RFC 6120 sections 4 to 7. A [`c2s::Connection`] is one future for the whole life of a connection; it owns no
+//! buffer while quiet, and what negotiation needs is boxed and dropped at bind. Knows no feature and no storage.
+//!
+//! Left out: server-to-server streams, components, stream management.
+//!
+//! The trap: everything a connection may have to wait for is polled from one place, [`c2s::Connection::poll`].
+//! Whoever adds a wait must also say who wakes the task: the socket, the link, or the sweep through the link.
+
+pub mod c2s;
+mod closing;
+mod negotiate;
+mod pump;
+pub mod service;
+
+pub use c2s::Connection;
+pub use service::{Policy, Service, TlsPolicy};

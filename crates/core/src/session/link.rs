@@ -134,22 +134,24 @@ impl Link {
         if shed > 0 { Pushed::Shed(shed) } else { Pushed::Queued }
     }
 
-    /// Takes everything out of the queue; `into` must be empty. Registers the task if there was nothing.
-    pub fn take(&self, cx: &mut Context<'_>, into: &mut Batch) {
+    /// Takes everything out of the queue (`into` must be empty) and registers the task for what comes next.
+    /// True if the stream is to be ended: see [`Link::wish`].
+    pub fn take(&self, cx: &mut Context<'_>, into: &mut Batch) -> bool {
         let mut inner = self.inner.lock();
-        if inner.queue.is_empty() {
-            if !inner.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
-                inner.waker = Some(cx.waker().clone());
+        if !inner.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            inner.waker = Some(cx.waker().clone());
+        }
+        let ending = inner.close.is_some();
+        if !inner.queue.is_empty() {
+            std::mem::swap(&mut inner.queue, into);
+            inner.bytes = [0; 3];
+            let emptied = inner.emptied.take();
+            drop(inner);
+            if let Some(waker) = emptied {
+                waker.wake();
             }
-            return;
         }
-        std::mem::swap(&mut inner.queue, into);
-        inner.bytes = [0; 3];
-        let emptied = inner.emptied.take();
-        drop(inner);
-        if let Some(waker) = emptied {
-            waker.wake();
-        }
+        ending
     }
 
     /// Waits until the queue has been taken or the connection is gone. One waiter at a time.
@@ -164,12 +166,13 @@ impl Link {
         })
     }
 
-    /// Registers the task without taking anything.
-    pub fn register(&self, cx: &mut Context<'_>) {
+    /// Registers the task without taking anything. True if the stream is to be ended.
+    pub fn register(&self, cx: &mut Context<'_>) -> bool {
         let mut inner = self.inner.lock();
         if !inner.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
             inner.waker = Some(cx.waker().clone());
         }
+        inner.close.is_some()
     }
 
     /// Asks the connection's task to end the stream with this error. The first wish counts.

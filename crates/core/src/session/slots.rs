@@ -8,7 +8,9 @@ pub trait Slot: Any + Send {}
 /// The slots of one session. Eight bytes while nothing is in it.
 #[derive(Default)]
 #[allow(clippy::box_collection, reason = "8 bytes instead of 24 in every session")]
-pub struct Slots(Option<Box<Vec<(TypeId, Box<dyn Any + Send>)>>>);
+pub struct Slots(Option<Box<Vec<Entry>>>);
+
+type Entry = (TypeId, Box<dyn Any + Send>);
 
 impl Slots {
     /// The state of type `T`, if there is one.

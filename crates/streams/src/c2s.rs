@@ -1,0 +1,201 @@
+//! A connection of a client, from accept to close, as one future.
+//!
+//! RFC 6120 section 4. Three phases: negotiating (boxed, see `negotiate`), bound (see `pump`), closing (see
+//! `closing`). Each poll runs the phase until it has nothing to do; buffers are lent by the worker thread for the
+//! length of the poll.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use base::spawn::BoxFuture;
+use net::{NetError, Scratch, Stream};
+use stanza::{StreamCondition, StreamError};
+use throng_core::{Link, Session};
+use xml::Scope;
+
+use crate::closing::Closing;
+use crate::negotiate::Negotiation;
+use crate::service::Service;
+
+/// A connection of a client.
+pub struct Connection {
+    pub(crate) stream: Stream,
+    pub(crate) service: Arc<Service>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) phase: Phase,
+    /// What the last stanza waits for; nothing more is read until it is done.
+    pub(crate) waiting: Option<BoxFuture<'static, ()>>,
+    /// Namespaces of the client's stream header.
+    pub(crate) scope: Scope,
+    /// Second since which the peer does not read; 0 while it does.
+    pub(crate) blocked: u32,
+    /// A sign of life was asked for and has not come.
+    pub(crate) probed: bool,
+    /// Said before a stream error: a SASL or TLS failure.
+    pub(crate) last_words: Option<Vec<u8>>,
+    half_open: bool,
+}
+
+pub(crate) enum Phase {
+    Negotiating(Box<Negotiation>),
+    Bound(Arc<Session>),
+    Closing(Closing),
+    Over,
+}
+
+/// What a phase wants next.
+pub(crate) enum Next {
+    /// Nothing to do until something wakes the task.
+    Sleep,
+    /// Run the (perhaps new) phase again.
+    Again,
+    /// End the stream: with an error, or in answer to the peer's `</stream:stream>`.
+    End(Option<StreamError>),
+    /// The transport is gone.
+    Gone,
+}
+
+impl Connection {
+    /// A connection that was just accepted.
+    pub fn new(stream: Stream, service: Arc<Service>) -> Connection {
+        let link = Arc::new(Link::new());
+        let node = &service.node;
+        let deadline = node.seconds().saturating_add(node.limits.negotiation_seconds);
+        link.set_deadline(deadline);
+        node.links.add(link.clone());
+        let admitted = service.admit();
+        let phase = Phase::Negotiating(Box::new(Negotiation::new(deadline)));
+        if !admitted {
+            link.close(
+                StreamError::new(StreamCondition::ResourceConstraint)
+                    .text("too many connections; try again later"),
+            );
+        }
+        Connection {
+            stream,
+            service,
+            link,
+            phase,
+            waiting: None,
+            scope: Scope::client(),
+            blocked: 0,
+            probed: false,
+            last_words: None,
+            half_open: true,
+        }
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Poll<()> {
+        loop {
+            let next = match &mut self.phase {
+                Phase::Negotiating(_) => self.negotiate(cx, lent),
+                Phase::Bound(session) => {
+                    let session = session.clone();
+                    self.pump(&session, cx, lent)
+                }
+                Phase::Closing(_) => self.close(cx, lent),
+                Phase::Over => return Poll::Ready(()),
+            };
+            match next {
+                Next::Again => {}
+                Next::Sleep => match self.stream.park(lent) {
+                    Ok(()) => return Poll::Pending,
+                    Err(error) => {
+                        tracing::error!(%error, "a stream lost its buffers");
+                        self.leave();
+                    }
+                },
+                Next::End(error) => self.end(error, lent),
+                Next::Gone => self.leave(),
+            }
+        }
+    }
+
+    /// The stream has a resource: it no longer counts as half open.
+    pub(crate) fn settle(&mut self) {
+        if std::mem::take(&mut self.half_open) {
+            self.service.settled();
+        }
+    }
+
+    /// Says the last words and waits for them to leave.
+    fn end(&mut self, error: Option<StreamError>, lent: &mut Scratch) {
+        let mut out = Vec::with_capacity(128);
+        if let Phase::Negotiating(negotiation) = &self.phase {
+            negotiation.open_for_error(&self.service, &mut out);
+        }
+        out.extend(self.last_words.take().unwrap_or_default());
+        if let Some(error) = &error {
+            let label = throng_core::metrics::ByReason { reason: error.condition.as_str() };
+            self.service.node.metrics.stream_errors.get_or_create(&label).inc();
+            tracing::debug!(peer = %self.stream.facts().peer, condition = error.condition.as_str(), text = error.text.as_deref().unwrap_or_default(), "stream ended");
+            error.write(&mut out);
+        }
+        stanza::stream::close(&mut out);
+        self.stream.queue(&out, lent);
+        self.forget();
+        self.phase = Phase::Closing(Closing::new(&self.service, &self.link));
+    }
+
+    /// The transport is gone: nothing more can be said.
+    fn leave(&mut self) {
+        self.forget();
+        self.phase = Phase::Over;
+    }
+
+    /// The session is over as far as others can see. What was still in the queue goes on elsewhere.
+    fn forget(&mut self) {
+        self.settle();
+        self.waiting = None;
+        if let Phase::Bound(session) = &self.phase {
+            let node = &self.service.node;
+            node.end_session(session);
+            node.leftover(session);
+        }
+        self.service.node.links.remove(&self.link);
+        let _ = self.link.end();
+    }
+
+    /// Translates a transport error into what is said to the peer.
+    pub(crate) fn failed(&self, error: NetError) -> Next {
+        match error {
+            NetError::Xml(error) => Next::End(Some(error.into())),
+            NetError::TooLong => Next::End(Some(
+                StreamError::new(StreamCondition::PolicyViolation).text("the element is larger than allowed"),
+            )),
+            error => {
+                tracing::debug!(peer = %self.stream.facts().peer, %error, "connection lost");
+                Next::Gone
+            }
+        }
+    }
+}
+
+impl Future for Connection {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        net::with_scratch(|lent| self.drive(cx, lent))
+    }
+}
+
+impl Drop for Connection {
+    /// A task that is dropped (the runtime ends) leaves the engine in order all the same.
+    fn drop(&mut self) {
+        if !matches!(self.phase, Phase::Over | Phase::Closing(_)) {
+            self.forget();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_fits_its_budget() {
+        assert!(size_of::<Connection>() <= 320, "{}", size_of::<Connection>());
+    }
+}

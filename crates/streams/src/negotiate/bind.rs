@@ -1,0 +1,60 @@
+//! Resource binding: RFC 6120 section 7.
+
+use stanza::{Element, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
+use xml::{Ns, Tree, Writer};
+
+use super::{Did, Taken};
+use crate::c2s::{Connection, Phase};
+
+impl Connection {
+    /// A stanza before a resource is bound: nothing but the request for one.
+    pub(super) fn bind(&mut self, bytes: &[u8]) -> Taken {
+        let limits = self.service.node.limits.negotiation();
+        let scope = self.scope.clone();
+        let mut portable = Vec::new();
+        let (head, bytes) = match Element::read(bytes, &scope, &limits)? {
+            Element::Stanza(head) => (head, bytes),
+            Element::NotPortable => {
+                xml::normalise(bytes, &scope, &limits, &mut portable)?;
+                match Element::read(&portable, &xml::Scope::client(), &limits)? {
+                    Element::Stanza(head) => (head, portable.as_slice()),
+                    _ => return Err(StreamCondition::UnsupportedStanzaType.into()),
+                }
+            }
+            _ => return Err(StreamCondition::UnsupportedStanzaType.into()),
+        };
+        let is_bind = head.first.is_some_and(|f| f.ns == Some(Ns::Bind) && f.name.str(bytes) == "bind");
+        if head.kind != Kind::Iq(IqType::Set) || !is_bind {
+            // RFC 6120 section 7.1: stanzas need a resource first.
+            return Err(StreamError::new(StreamCondition::NotAuthorized)
+                .text("bind a resource before you send stanzas"));
+        }
+        let refuse =
+            |error: &StanzaError| Ok(Did::Said(error.reply(bytes, &head, None, None).unwrap_or_default()));
+        let Some(id) = head.id(bytes) else {
+            return refuse(&StanzaError::new(StanzaCondition::BadRequest).text("an iq needs an id"));
+        };
+        let client = xml::Scope::client();
+        let tree = Tree::parse(bytes, &client, &limits)?;
+        let wanted = tree.root().child("bind", Ns::Bind).and_then(|b| b.child("resource", Ns::Bind));
+        let wanted = wanted.map(|r| r.text().into_owned());
+        let node = self.service.node.clone();
+        let link = self.link.clone();
+        let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
+        let Some(principal) = &mut state.principal else {
+            return Err(StreamCondition::NotAuthorized.into());
+        };
+        // A refused resource may be followed by another try, so the roster stays here until one is bound.
+        match node.bind(principal, wanted.as_deref(), &link) {
+            Err(error) => refuse(&error),
+            Ok(session) => {
+                let mut out = Vec::with_capacity(192);
+                let mut w = Writer::new(&mut out);
+                w.start("iq").attr("type", "result").attr("id", &id);
+                w.start("bind").ns(Ns::Bind).leaf("jid", session.full().as_str()).end().end();
+                tracing::debug!(jid = %session.jid, peer = %self.stream.facts().peer, "session opened");
+                Ok(Did::Bound(session, out))
+            }
+        }
+    }
+}

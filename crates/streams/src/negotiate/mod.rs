@@ -1,0 +1,296 @@
+//! Negotiation of a client's stream: header, STARTTLS, SASL, bind. RFC 6120 sections 4.3, 5, 6 and 7.
+//!
+//! The state is boxed and dropped at bind. Elements are copied out of the lent buffers here, which keeps the
+//! code plain; it runs a handful of times a login.
+//!
+//! The trap: after `<proceed/>` and `<success/>` a new document begins. `Stream::restart` and `start_tls` discard
+//! what was known of the old one; bytes that came too early end the stream.
+
+mod bind;
+mod features;
+mod open;
+mod sasl;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ::sasl::{Credentials, Exchange, MechanismSet};
+use base::Secret;
+use base::spawn::BoxFuture;
+use net::{Event, Scratch};
+use stanza::{StreamCondition, StreamError};
+use throng_core::fault::Fault;
+use throng_core::{Found, Host, Principal};
+use xml::{Ns, Reader};
+
+use crate::c2s::{Connection, Next, Phase};
+use crate::service::{Service, TlsPolicy};
+
+/// What is expected next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// A stream header.
+    Header,
+    /// STARTTLS or SASL.
+    Authentication,
+    /// A resource.
+    Resource,
+}
+
+/// What a login waits for.
+pub(crate) enum Work {
+    /// The account, for a challenge.
+    Credentials(BoxFuture<'static, Result<Option<Found>, Fault>>),
+    /// The account and whether the password is right.
+    Password(BoxFuture<'static, Result<(Option<Found>, bool), Fault>>),
+    /// The account, after a certificate proved who it is.
+    Account(BoxFuture<'static, Result<Option<Found>, Fault>>),
+}
+
+/// State of negotiation.
+pub(crate) struct Negotiation {
+    pub(crate) stage: Stage,
+    /// Whether our header of the current document is out.
+    pub(crate) opened: bool,
+    pub(crate) host: Option<Arc<Host>>,
+    pub(crate) lang: String,
+    pub(crate) attempts: u8,
+    pub(crate) exchange: Option<Exchange>,
+    /// Mechanisms offered on this document.
+    pub(crate) offered: MechanismSet,
+    /// The address that the client claims, normalised; the user name itself where it cannot be one.
+    pub(crate) claimed: String,
+    pub(crate) found: Option<Found>,
+    pub(crate) principal: Option<Principal>,
+    pub(crate) work: Option<Work>,
+    /// Additional data with success, while the account is looked up.
+    pub(crate) additional: Option<Vec<u8>>,
+    pub(crate) authenticated: bool,
+    deadline: u32,
+}
+
+impl Negotiation {
+    pub(crate) fn new(deadline: u32) -> Negotiation {
+        Negotiation {
+            stage: Stage::Header,
+            opened: false,
+            host: None,
+            lang: "en".to_owned(),
+            attempts: 0,
+            exchange: None,
+            offered: MechanismSet::EMPTY,
+            claimed: String::new(),
+            found: None,
+            principal: None,
+            work: None,
+            additional: None,
+            authenticated: false,
+            deadline,
+        }
+    }
+
+    /// RFC 6120 section 4.9.1.2: an error before our header needs the header first.
+    pub(crate) fn open_for_error(&self, service: &Service, out: &mut Vec<u8>) {
+        if !self.opened {
+            let from = self.host.as_ref().map_or(service.default_domain.as_str(), |h| h.domain());
+            stanza::stream::header(out, from, None, &base::id::random_id(), &self.lang);
+        }
+    }
+}
+
+/// What an element led to.
+pub(crate) enum Did {
+    /// Bytes to send.
+    Said(Vec<u8>),
+    /// Bytes to send in the clear, then TLS.
+    Proceed(Vec<u8>),
+    /// Bytes to send; a new document follows.
+    Restart(Vec<u8>),
+    /// Something is being waited for.
+    Waits,
+    /// A resource is bound; the answer to the client.
+    Bound(Arc<throng_core::Session>, Vec<u8>),
+}
+
+pub(crate) type Taken = Result<Did, StreamError>;
+
+impl Connection {
+    pub(crate) fn negotiate(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Next {
+        let Phase::Negotiating(state) = &mut self.phase else { return Next::Again };
+        if self.link.register(cx) {
+            return Next::End(self.link.wish());
+        }
+        if self.link.rang() && self.service.node.seconds() >= state.deadline {
+            // A handshake that never came is not worth an XML answer inside TLS; the transport decides.
+            return Next::End(Some(
+                StreamError::new(StreamCondition::ConnectionTimeout).text("negotiation took too long"),
+            ));
+        }
+        loop {
+            if let Phase::Negotiating(state) = &mut self.phase
+                && let Some(work) = &mut state.work
+            {
+                let done = match work {
+                    Work::Credentials(f) => f.as_mut().poll(cx).map(Ready::Credentials),
+                    Work::Password(f) => f.as_mut().poll(cx).map(Ready::Password),
+                    Work::Account(f) => f.as_mut().poll(cx).map(Ready::Account),
+                };
+                match done {
+                    Poll::Pending => break,
+                    Poll::Ready(done) => {
+                        state.work = None;
+                        let did = self.login_ready(done);
+                        if let Some(next) = self.act(did, lent) {
+                            return next;
+                        }
+                    }
+                }
+            }
+            let event = match self.stream.poll_event(cx, lent) {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => return self.failed(error),
+                Poll::Ready(Ok(event)) => event,
+            };
+            let did = match event {
+                Event::Open(tag) => {
+                    let tag = tag.to_vec();
+                    self.header(&tag)
+                }
+                Event::Element(bytes) => {
+                    let bytes = bytes.to_vec();
+                    self.element(&bytes)
+                }
+                Event::Close => return Next::End(None),
+                Event::Eof => return Next::Gone,
+            };
+            if let Some(next) = self.act(did, lent) {
+                return next;
+            }
+        }
+        match self.stream.poll_flush(cx, lent) {
+            Poll::Ready(Err(error)) => self.failed(error),
+            _ => Next::Sleep,
+        }
+    }
+
+    /// Carries out what an element led to; `Some` if the phase ends.
+    fn act(&mut self, taken: Taken, lent: &mut Scratch) -> Option<Next> {
+        match taken {
+            Err(error) => return Some(Next::End(Some(error))),
+            Ok(Did::Waits) => {}
+            Ok(Did::Said(bytes)) => self.stream.queue(&bytes, lent),
+            Ok(Did::Restart(bytes)) => {
+                self.stream.queue(&bytes, lent);
+                self.stream.restart();
+                self.expect_header();
+            }
+            Ok(Did::Proceed(bytes)) => {
+                self.stream.queue(&bytes, lent);
+                let domain = match &self.phase {
+                    Phase::Negotiating(state) => state.host.as_ref().map(|h| h.domain().to_owned()),
+                    _ => None,
+                };
+                let tls = self.service.tls.clone()?;
+                if let Err(error) = self.stream.start_tls(&tls, domain.as_deref(), lent) {
+                    tracing::debug!(%error, "STARTTLS failed");
+                    return Some(Next::Gone);
+                }
+                self.expect_header();
+            }
+            Ok(Did::Bound(session, bytes)) => {
+                self.stream.queue(&bytes, lent);
+                self.settle();
+                let node = &self.service.node;
+                self.link.set_deadline(node.seconds().saturating_add(node.limits.idle_seconds));
+                self.phase = Phase::Bound(session);
+                return Some(Next::Again);
+            }
+        }
+        None
+    }
+
+    fn expect_header(&mut self) {
+        if let Phase::Negotiating(state) = &mut self.phase {
+            state.stage = Stage::Header;
+            state.opened = false;
+        }
+    }
+
+    /// One complete element before a resource is bound.
+    fn element(&mut self, bytes: &[u8]) -> Taken {
+        let limits = self.service.node.limits.negotiation();
+        let mut reader = Reader::new(bytes, &self.scope, &limits)?;
+        let root = match reader.next()? {
+            Some(xml::Event::Start(start)) => start,
+            _ => return Err(StreamCondition::NotWellFormed.into()),
+        };
+        let (ns, name) = (root.ns.id, root.name.to_owned());
+        while reader.next()?.is_some() {}
+        let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
+        match (state.stage, ns) {
+            (Stage::Authentication, Some(Ns::Tls)) => self.starttls(&name),
+            (Stage::Authentication, Some(Ns::Sasl)) => self.sasl(&name, bytes),
+            (Stage::Resource, Some(Ns::Client)) => self.bind(bytes),
+            (_, Some(Ns::Client)) if matches!(name.as_str(), "message" | "presence" | "iq") => {
+                // RFC 6120 section 4.9.3.12: nothing is handled before authentication.
+                Err(StreamError::new(StreamCondition::NotAuthorized).text("log in before you send stanzas"))
+            }
+            (Stage::Resource, Some(Ns::Sasl)) => Err(StreamError::new(StreamCondition::PolicyViolation)
+                .text("this stream is authenticated already")),
+            (_, Some(Ns::Client)) => Err(StreamCondition::UnsupportedStanzaType.into()),
+            // RFC 6120 section 4.9.3.24.
+            _ => Err(StreamCondition::UnsupportedStanzaType.into()),
+        }
+    }
+
+    /// RFC 6120 section 5.4.2.
+    fn starttls(&mut self, name: &str) -> Taken {
+        const FAILURE: &[u8] = b"<failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
+        let possible = self.service.policy.tls != TlsPolicy::Off
+            && self.service.tls.is_some()
+            && !self.stream.facts().secure;
+        match name {
+            "starttls" if possible => {
+                Ok(Did::Proceed(b"<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>".to_vec()))
+            }
+            "starttls" => {
+                // 5.4.2.2: failure, then the end of the stream.
+                self.last_words = Some(FAILURE.to_vec());
+                Err(StreamError::new(StreamCondition::UnsupportedFeature)
+                    .text("TLS is not available here, or is on already"))
+            }
+            _ => Err(StreamCondition::UnsupportedStanzaType.into()),
+        }
+    }
+}
+
+/// A slow step of a login came back.
+pub(crate) enum Ready {
+    Credentials(Result<Option<Found>, Fault>),
+    Password(Result<(Option<Found>, bool), Fault>),
+    Account(Result<Option<Found>, Fault>),
+}
+
+/// Checks a password against what is stored, away from the routing threads.
+pub(crate) fn check_password(
+    service: &Arc<Service>,
+    found: Option<Found>,
+    account: String,
+    password: Secret,
+) -> BoxFuture<'static, (Option<Found>, bool)> {
+    let decoy = service.decoy.clone();
+    let (tell, told) = tokio::sync::oneshot::channel();
+    service.node.spawner.blocking(
+        "password",
+        Box::new(move || {
+            let stored = found.as_ref().and_then(|f| Credentials::decode(&f.credentials).ok());
+            let known = stored.is_some();
+            // The decoy costs the same, so that time does not tell who exists.
+            let credentials = stored.unwrap_or_else(|| decoy.credentials(&account));
+            let right =
+                std::str::from_utf8(password.expose()).is_ok_and(|p| credentials.verify_password(p)) && known;
+            let _ = tell.send((found, right));
+        }),
+    );
+    Box::pin(async move { told.await.unwrap_or((None, false)) })
+}

@@ -1,0 +1,69 @@
+//! The stream header: RFC 6120 sections 4.2, 4.7 and 4.8.
+
+use stanza::stream::{Opening, header};
+use stanza::{StreamCondition, StreamError};
+use xml::Scope;
+
+use super::{Did, Stage, Taken};
+use crate::c2s::{Connection, Phase};
+
+/// Longest `xml:lang` that is repeated to the client.
+const LANG: usize = 35;
+
+impl Connection {
+    /// Takes the client's header, answers with ours and the features.
+    pub(super) fn header(&mut self, tag: &[u8]) -> Taken {
+        let limits = self.service.node.limits.negotiation();
+        let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
+        if state.opened {
+            return Err(StreamError::new(StreamCondition::BadFormat).text("a second stream header"));
+        }
+        let opening = Opening::read(tag, &limits)?;
+        self.scope = Scope::from_open_tag(tag, &limits)?;
+        if let Some(lang) = opening.lang.filter(|l| l.len() <= LANG && l.is_ascii()) {
+            state.lang = lang;
+        }
+        let node = &self.service.node;
+        let host = match opening.to.as_deref() {
+            Some(to) => match jid::parse(to) {
+                Ok(parsed) if parsed.as_ref().is_domain() => node.host(parsed.as_ref().domain()),
+                Ok(_) => None,
+                Err(_) => {
+                    return Err(
+                        StreamError::new(StreamCondition::ImproperAddressing).text("to is not a domain")
+                    );
+                }
+            },
+            // 4.7.2: `to` is for servers of several domains to choose by; with one there is nothing to choose.
+            None if node.hosts().len() == 1 => node.host(&self.service.default_domain),
+            None => {
+                return Err(StreamError::new(StreamCondition::ImproperAddressing)
+                    .text("this server has several domains; name one in to"));
+            }
+        };
+        let Some(host) = host else {
+            return Err(StreamError::new(StreamCondition::HostUnknown)
+                .text(format!("{} is not served here", opening.to.unwrap_or_default())));
+        };
+        if let Some(before) = &state.host
+            && state.authenticated
+            && before.domain() != host.domain()
+        {
+            return Err(StreamError::new(StreamCondition::NotAuthorized)
+                .text("the domain changed after authentication"));
+        }
+        state.host = Some(host.clone());
+        // 4.7.5: no version means 0.9, which has no features and no SASL.
+        if opening.version.is_none_or(|(major, _)| major < 1) {
+            return Err(
+                StreamError::new(StreamCondition::UnsupportedVersion).text("only version 1.0 is spoken here")
+            );
+        }
+        let mut out = Vec::with_capacity(768);
+        header(&mut out, host.domain(), opening.from.as_deref(), &base::id::random_id(), &state.lang);
+        state.opened = true;
+        state.stage = if state.authenticated { Stage::Resource } else { Stage::Authentication };
+        self.features(&mut out);
+        Ok(Did::Said(out))
+    }
+}

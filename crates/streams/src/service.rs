@@ -1,0 +1,78 @@
+//! What all connections of one listener share: the node, TLS settings, and what may be negotiated.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use base::Secret;
+use sasl::{Decoy, MechanismSet};
+use throng_core::Node;
+
+/// Whether a plaintext stream must, may or cannot be encrypted (RFC 6120 section 5.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsPolicy {
+    /// Nothing but STARTTLS is offered before it is done.
+    Required,
+    /// Offered, not demanded.
+    Optional,
+    /// Not offered.
+    Off,
+}
+
+/// What may be negotiated on a listener.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// STARTTLS.
+    pub tls: TlsPolicy,
+    /// PLAIN without TLS: only where the listener says so.
+    pub plain_without_tls: bool,
+    /// SASL ANONYMOUS.
+    pub anonymous: bool,
+    /// Mechanisms that are switched on, besides ANONYMOUS.
+    pub mechanisms: MechanismSet,
+}
+
+/// What all connections of one listener share.
+pub struct Service {
+    /// The engine.
+    pub node: Arc<Node>,
+    /// Certificates; none when no listener has TLS.
+    pub tls: Option<Arc<net::tls::Config>>,
+    /// What may be negotiated.
+    pub policy: Policy,
+    /// Answers for accounts that do not exist.
+    pub decoy: Arc<Decoy>,
+    /// The default domain, for clients that name none.
+    pub default_domain: String,
+    /// The parser's limits after authentication and before.
+    pub limits: xml::Limits,
+    /// Streams that have no resource yet.
+    half_open: AtomicU32,
+}
+
+impl Service {
+    /// Puts a service together. `secret` must stay the same over restarts, or the answers for accounts that do
+    /// not exist change and give them away.
+    pub fn new(
+        node: Arc<Node>,
+        tls: Option<Arc<net::tls::Config>>,
+        policy: Policy,
+        secret: &Secret,
+        default_domain: String,
+    ) -> Arc<Service> {
+        let limits = node.limits.stanza();
+        let decoy = Arc::new(Decoy::new(secret, sasl::DEFAULT_ITERATIONS));
+        Arc::new(Service { node, tls, policy, decoy, default_domain, limits, half_open: AtomicU32::new(0) })
+    }
+
+    /// Streams that have no resource yet.
+    pub fn half_open(&self) -> u32 {
+        self.half_open.load(Ordering::Relaxed)
+    }
+    /// Counts one more; false if there are too many.
+    pub(crate) fn admit(&self) -> bool {
+        self.half_open.fetch_add(1, Ordering::Relaxed) < self.node.limits.half_open
+    }
+    pub(crate) fn settled(&self) {
+        self.half_open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
