@@ -7,7 +7,7 @@
 
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Subcommand;
 
 mod clock;
@@ -89,11 +89,17 @@ fn measure(bench: &Bench) -> Result<ExitCode> {
             let mut options = options.clone();
             options.rounds = Some(options.rounds(3));
             options.seconds = options.seconds.or((!options.quick).then_some(2.0));
-            route::run(&route::Args::usual(&options), &mut report)?;
-            logins::run(&logins::Args::usual(&options), &mut report)?;
-            presence::run(&presence::Args::usual(&options), &mut report)?;
-            memory::run(&memory::Args::usual(&options), &mut report)?;
+            // A part that cannot be measured must not take the others' figures with it.
+            let parts = [
+                ("route", route::run(&route::Args::usual(&options), &mut report)),
+                ("login", logins::run(&logins::Args::usual(&options), &mut report)),
+                ("presence", presence::run(&presence::Args::usual(&options), &mut report)),
+                ("memory", memory::run(&memory::Args::usual(&options), &mut report)),
+            ];
             out(report.markdown().trim_end());
+            let failed = parts.into_iter().filter_map(|(part, result)| Some((part, result.err()?)));
+            let failed: Vec<String> = failed.map(|(part, error)| format!("{part}: {error:#}")).collect();
+            ensure!(failed.is_empty(), "{}", failed.join("; "));
         }
     }
     let misses = report.misses();

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -80,6 +80,11 @@ impl Guarded {
     /// The process's id.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
+    }
+
+    /// Waits for the process to end by itself.
+    pub(crate) fn wait(&mut self) -> Result<ExitStatus> {
+        Ok(self.0.wait()?)
     }
 
     /// Fails when the process has ended.

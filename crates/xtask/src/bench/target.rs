@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -124,9 +124,9 @@ impl Target {
             .args(["--from", "0", "--count", &count, "--password", &options.password])
             .args(["--roster", &format!("ring:{}", need.contacts), "--config"])
             .arg(&config);
-        let output = bulk.stdin(Stdio::null()).output().with_context(|| format!("{bulk:?}"))?;
-        if !output.status.success() {
-            bail!("`account bulk` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        let log = folder.path().join("bulk.log");
+        if !Guarded::start(&bulk, &log)?.wait()?.success() {
+            bail!("`account bulk` failed: {}", tail(&log));
         }
         note(&format!(
             "{} accounts with {} contacts each in {:.1} s",
@@ -178,11 +178,8 @@ impl Target {
             }
             let ended = self.child.as_mut().map_or(Ok(()), Guarded::check);
             if ended.is_err() || started.elapsed() > Duration::from_secs(60) {
-                let text = fs::read_to_string(log).unwrap_or_default();
-                let tail: Vec<&str> = text.lines().rev().take(5).collect();
-                let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
                 let why = ended.err().map_or_else(|| "it does not listen".into(), |error| error.to_string());
-                bail!("the server on {} did not come up: {why}; its log ends:\n{tail}", self.address);
+                bail!("the server on {} did not come up: {why}; its log ends:\n{}", self.address, tail(log));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -202,6 +199,13 @@ impl Target {
     pub(crate) fn resident(&self) -> Result<u64> {
         resident(self.id)
     }
+}
+
+/// The last lines of a log.
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
 /// The server's program: the one given, or the release build beside this program.
