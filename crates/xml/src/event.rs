@@ -10,6 +10,7 @@ use std::ops::Range;
 use memchr::memchr;
 
 use crate::escape::{self, Chars};
+use crate::find::find1;
 use crate::name::{self, QName};
 use crate::{MAX_ATTRIBUTE_PREFIXES, Ns, Scope};
 
@@ -132,6 +133,8 @@ pub struct Start<'a> {
     pub(crate) scope: &'a Scope,
     pub(crate) bound: [Bound; MAX_ATTRIBUTE_PREFIXES],
     pub(crate) bounds: u8,
+    /// No value needs expanding.
+    pub(crate) plain: bool,
 }
 
 impl<'a> Start<'a> {
@@ -201,11 +204,15 @@ pub struct Attr<'a> {
     pub name_start: usize,
     /// Where the value is, without the quotes.
     pub value_range: Range<usize>,
+    plain: bool,
 }
 
 impl<'a> Attr<'a> {
     /// The value with references expanded and white space normalised. Allocates only when that changes something.
     pub fn value(&self) -> Cow<'a, str> {
+        if self.plain {
+            return Cow::Borrowed(self.raw);
+        }
         // The reader has checked every reference, so the fallback is never taken.
         escape::unescape_attr(self.raw).unwrap_or(Cow::Borrowed(self.raw))
     }
@@ -247,22 +254,28 @@ impl<'a> Iterator for Attrs<'_, 'a> {
                 Some(prefix) => self.start.resolve(prefix),
             };
             let raw = text.get(value_at..value_end)?;
-            return Some(Attr { name, prefix, ns, raw, name_start, value_range: value_at..value_end });
+            let plain = self.start.plain;
+            return Some(Attr { name, prefix, ns, raw, name_start, value_range: value_at..value_end, plain });
         }
     }
 }
 
 /// The attribute at or behind `at`, in a tag that was checked: where its name begins, its name, where its value is.
+#[inline]
 fn attribute(text: &str, mut at: usize) -> Option<(usize, QName, usize, usize)> {
     let bytes = text.as_bytes();
     while name::is_space(*bytes.get(at)?) {
         at += 1;
     }
     let q = name::qname(text, at, usize::MAX).ok()?;
-    let quote_at = q.end + memchr(b'=', bytes.get(q.end..)?)? + 1;
-    let quote_at = quote_at + bytes.get(quote_at..)?.iter().position(|&b| !name::is_space(b))?;
-    let value_at = quote_at + 1;
-    let value_end = value_at + memchr(*bytes.get(quote_at)?, bytes.get(value_at..)?)?;
+    let mut value_at = q.end + 2;
+    let mut quote = *bytes.get(q.end + 1)?;
+    if bytes.get(q.end) != Some(&b'=') || !matches!(quote, b'"' | b'\'') {
+        // White space around the equals sign.
+        value_at = q.end + 1 + bytes.get(q.end..)?.iter().position(|&b| matches!(b, b'"' | b'\''))?;
+        quote = *bytes.get(value_at - 1)?;
+    }
+    let value_end = find1(bytes, value_at, quote)?;
     Some((at, q, value_at, value_end))
 }
 
@@ -281,6 +294,7 @@ pub struct Text<'a> {
     pub(crate) raw: &'a str,
     pub(crate) at: usize,
     pub(crate) cdata: bool,
+    pub(crate) plain: bool,
 }
 
 impl<'a> Text<'a> {
@@ -301,6 +315,9 @@ impl<'a> Text<'a> {
 
     /// The text itself. Allocates only when it has references or carriage returns.
     pub fn unescape(&self) -> Cow<'a, str> {
+        if self.plain {
+            return Cow::Borrowed(self.raw);
+        }
         if self.cdata {
             return escape::line_ends(self.raw);
         }

@@ -9,6 +9,7 @@
 mod error;
 pub mod escape;
 mod event;
+mod find;
 mod limit;
 mod name;
 mod normalise;

@@ -114,7 +114,7 @@ pub(crate) struct QName {
 }
 
 /// Reads the QName at `at`.
-#[inline]
+#[inline(always)]
 pub(crate) fn qname(text: &str, at: usize, longest: usize) -> Result<QName, Error> {
     let mut end = ncname_end(text, at);
     if end == at {
@@ -159,6 +159,15 @@ mod tests {
             ("\u{EFFFF}\u{F0000}", 4),
         ] {
             assert_eq!(ncname_end(text, 0), end, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_ends_at_every_ascii_byte_that_is_no_name_character() {
+        for b in 1..0x80u8 {
+            let long = format!("abcdefgh{}ijklmnopqrst", char::from(b));
+            let expected = if CLASS[usize::from(b)] & NAME != 0 { long.len() } else { 8 };
+            assert_eq!(ncname_end(&long, 0), expected, "{long:?}");
         }
     }
 

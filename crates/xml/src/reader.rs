@@ -2,12 +2,14 @@
 //! the restrictions of RFC 6120 section 11.
 //!
 //! Left out: finding the end of the element, which is the [`Scanner`](crate::Scanner)'s work.
-//! Trap: no heap. Open elements, declarations and attributes in progress live in arrays whose sizes are the hard limits
-//! of `limit.rs`; the whole reader is about 1.3 kB on the stack, and its zeroing is part of its price.
+//! Trap: no heap. Open elements and declarations live in arrays whose sizes are the hard limits of `limit.rs`; the reader
+//! is about 900 bytes on the stack. Making, moving and copying it and its events was half of its price once: measure
+//! with `cargo bench -p throng-xml` before an event or the reader grows.
 
-use memchr::{memchr, memchr3};
+use memchr::memchr;
 
 use crate::event::{Bound, attributes, quoted};
+use crate::find::{find1, find3};
 use crate::name::{self, QName};
 use crate::{
     Error, Event, Limits, MAX_ATTRIBUTE_PREFIXES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_NAMESPACE_BYTES,
@@ -50,10 +52,14 @@ pub struct Reader<'a> {
     decls: usize,
     state: State,
     portable: bool,
+    /// Is there a tab, line feed or carriage return anywhere, so that values need normalising?
+    spaced: bool,
     /// Where the names of the open elements begin.
     names: [u32; MAX_DEPTH as usize],
     decl: [Decl; MAX_PREFIXES as usize],
 }
+
+const _: () = assert!(size_of::<Reader<'_>>() <= 1024 && size_of::<Event<'_>>() <= 192);
 
 impl<'a> Reader<'a> {
     /// A reader over `bytes`, which must be one element from `<` to its last `>`. Checks length, UTF-8 and characters at
@@ -63,7 +69,7 @@ impl<'a> Reader<'a> {
             return Err(Error::TooLarge);
         }
         let text = std::str::from_utf8(bytes).map_err(|_| Error::BadUtf8)?;
-        check_characters(bytes)?;
+        let spaced = check_characters(bytes)?;
         Ok(Reader {
             text,
             scope,
@@ -73,6 +79,7 @@ impl<'a> Reader<'a> {
             decls: 0,
             state: State::Before,
             portable: true,
+            spaced,
             names: [0; MAX_DEPTH as usize],
             decl: [Decl { prefix_at: 0, value_at: 0, prefix_len: 0, depth: 0, id: None };
                 MAX_PREFIXES as usize],
@@ -82,8 +89,13 @@ impl<'a> Reader<'a> {
     /// Reads the start tag of a stream, which is all that `bytes` may hold.
     pub fn open_tag(bytes: &'a [u8], limits: &Limits) -> Result<Start<'a>, Error> {
         let mut reader = Reader::new(bytes, &scope::NOTHING, limits)?;
-        let start = reader.start_tag(true)?;
-        if reader.pos < bytes.len() { Err(Error::NotWellFormed("data after the tag")) } else { Ok(start) }
+        if bytes.first() != Some(&b'<') {
+            return Err(Error::NotWellFormed("a tag was expected"));
+        }
+        match reader.start_tag(true)? {
+            Some(Event::Start(start)) if reader.pos == bytes.len() => Ok(start),
+            _ => Err(Error::NotWellFormed("data after the tag")),
+        }
     }
 
     /// The next event, or `None` behind the element. Only then is the whole element known to be good. After an error
@@ -131,11 +143,7 @@ impl<'a> Reader<'a> {
                 }
                 b'!' => Event::Text(self.cdata()?),
                 b'?' => return Err(Error::Restricted(Restriction::ProcessingInstruction)),
-                _ => {
-                    let start = self.start_tag(false)?;
-                    self.state = if start.empty { State::Empty } else { State::Inside };
-                    return Ok(Some(Event::Start(start)));
-                }
+                _ => return self.start_tag(false),
             }
         };
         self.state = State::Inside;
@@ -170,6 +178,7 @@ impl<'a> Reader<'a> {
         self.portable
     }
 
+    #[inline(always)]
     fn slice(&self, from: usize, to: usize) -> &'a str {
         // Both ends are next to ASCII delimiters, so they are character boundaries.
         self.text.get(from..to).unwrap_or_default()
@@ -188,7 +197,7 @@ impl<'a> Reader<'a> {
         let open = self.depth.checked_sub(1).and_then(|i| self.names.get(i)).ok_or(MISMATCH)?;
         let open = bytes.get(*open as usize..).unwrap_or_default();
         let at = self.pos + 2;
-        let mut end = at + memchr(b'>', &bytes[at..]).ok_or(UNFINISHED)?;
+        let mut end = find1(bytes, at, b'>').ok_or(UNFINISHED)?;
         self.pos = end + 1;
         while name::is_space(bytes[end - 1]) {
             end -= 1;
@@ -205,11 +214,15 @@ impl<'a> Reader<'a> {
         let bytes = self.text.as_bytes();
         let at = self.pos;
         let mut i = at;
+        let mut plain = !self.spaced;
         loop {
-            i += memchr3(b'<', b'&', b']', &bytes[i..]).ok_or(UNFINISHED)?;
+            i = find3(bytes, i, [b'<', b'&', b']']).ok_or(UNFINISHED)?;
             match bytes[i] {
                 b'<' => break,
-                b'&' => i = escape::reference(self.text, i)?.1,
+                b'&' => {
+                    plain = false;
+                    i = escape::reference(self.text, i)?.1;
+                }
                 _ if bytes[i..].starts_with(b"]]>") => {
                     return Err(Error::NotWellFormed("]]> in character data"));
                 }
@@ -217,7 +230,7 @@ impl<'a> Reader<'a> {
             }
         }
         self.pos = i;
-        Ok(Text { raw: self.slice(at, i), at, cdata: false })
+        Ok(Text { raw: self.slice(at, i), at, cdata: false, plain })
     }
 
     fn cdata(&mut self) -> Result<Text<'a>, Error> {
@@ -244,11 +257,12 @@ impl<'a> Reader<'a> {
             i += 1;
         }
         self.pos = i + 3;
-        Ok(Text { raw: self.slice(at, i), at, cdata: true })
+        Ok(Text { raw: self.slice(at, i), at, cdata: true, plain: !self.spaced })
     }
 
+    /// Reads a start tag. Answers what `next` answers, so that the large `Start` is put together where it is returned.
     #[inline(always)]
-    fn start_tag(&mut self, header: bool) -> Result<Start<'a>, Error> {
+    fn start_tag(&mut self, header: bool) -> Result<Option<Event<'a>>, Error> {
         let bytes = self.text.as_bytes();
         let tag_at = self.pos;
         let longest = usize::from(self.limits.name_bytes);
@@ -259,6 +273,7 @@ impl<'a> Reader<'a> {
         let most = self.limits.attributes_max();
         let mut count = 0;
         let mut prefixed = false;
+        let mut plain = !self.spaced;
         let mut seen = 0u64;
         let mut i = q.end;
         let empty = loop {
@@ -294,7 +309,8 @@ impl<'a> Reader<'a> {
             seen |= mark;
             count += 1;
             let value_at = equals(bytes, a.end)?;
-            let value_end = self.attribute_value(value_at)?;
+            let (value_end, references) = self.attribute_value(value_at)?;
+            plain &= !references;
             if a.local > name_at {
                 match &bytes[name_at..a.local - 1] {
                     b"xmlns" => self.declare(a.local, a.end, value_at, value_end)?,
@@ -306,36 +322,36 @@ impl<'a> Reader<'a> {
             }
             i = value_end + 1;
         };
-        let mut start = Start {
-            name: self.slice(q.local, q.end),
-            prefix: None,
-            ns: Namespace::NONE,
-            empty,
-            tag: tag_at..i,
-            text: self.text,
-            scope: self.scope,
-            bound: [Bound::default(); MAX_ATTRIBUTE_PREFIXES],
-            bounds: 0,
-        };
-        if q.local > tag_at + 1 {
+        let (prefix, ns) = if q.local > tag_at + 1 {
             let prefix = self.slice(tag_at + 1, q.local - 1);
-            start.prefix = Some(prefix);
-            start.ns = match prefix {
+            self.portable &= self.depth > 0;
+            let ns = match prefix {
                 "xml" => Namespace::known(Ns::Xml),
                 "xmlns" => return Err(Error::BadNamespace("an element in the namespace of declarations")),
                 _ => self.prefix(prefix, header)?,
             };
-            self.portable &= self.depth > 0;
+            (Some(prefix), ns)
         } else {
-            start.ns = self.default_namespace();
-        }
-        if prefixed {
-            self.bind(&mut start)?;
-        }
+            (None, self.default_namespace())
+        };
+        let mut bound = [Bound::default(); MAX_ATTRIBUTE_PREFIXES];
+        let bounds = if prefixed { self.bind(q.end, &mut bound)? } else { 0 };
         self.names[self.depth] = tag_at as u32 + 1;
         self.depth += 1;
         self.pos = i;
-        Ok(start)
+        self.state = if empty { State::Empty } else { State::Inside };
+        Ok(Some(Event::Start(Start {
+            name: self.slice(q.local, q.end),
+            prefix,
+            ns,
+            empty,
+            plain,
+            tag: tag_at..i,
+            text: self.text,
+            scope: self.scope,
+            bound,
+            bounds,
+        })))
     }
 
     /// Does the name that begins at `name_at` stand between `from` and itself as well? Reads the attributes before it
@@ -348,17 +364,23 @@ impl<'a> Reader<'a> {
             .any(|(at, q)| self.text.as_bytes().get(at..q.end) == Some(name))
     }
 
-    /// Checks the value that begins at `at`, behind its quote. Answers where its closing quote is.
-    fn attribute_value(&self, at: usize) -> Result<usize, Error> {
+    /// Checks the value that begins at `at`, behind its quote. Answers where its closing quote is, and whether it has
+    /// references.
+    #[inline(always)]
+    fn attribute_value(&self, at: usize) -> Result<(usize, bool), Error> {
         let bytes = self.text.as_bytes();
         let quote = bytes[at - 1];
         let mut i = at;
+        let mut references = false;
         loop {
-            i += memchr3(quote, b'&', b'<', bytes.get(i..).ok_or(UNFINISHED)?).ok_or(UNFINISHED)?;
+            i = find3(bytes, i, [quote, b'&', b'<']).ok_or(UNFINISHED)?;
             match bytes[i] {
-                b'&' => i = escape::reference(self.text, i)?.1,
+                b'&' => {
+                    references = true;
+                    i = escape::reference(self.text, i)?.1;
+                }
                 b'<' => return Err(Error::NotWellFormed("< in an attribute value")),
-                _ => return Ok(i),
+                _ => return Ok((i, references)),
             }
         }
     }
@@ -428,8 +450,7 @@ impl<'a> Reader<'a> {
 
     /// Resolves the prefixes of the attributes and compares their expanded names.
     #[cold]
-    fn bind(&mut self, start: &mut Start<'a>) -> Result<(), Error> {
-        let from = start.name_end();
+    fn bind(&mut self, from: usize, bound: &mut [Bound; MAX_ATTRIBUTE_PREFIXES]) -> Result<u8, Error> {
         let mut seen = [("", Namespace::NONE); MAX_ATTRIBUTE_PREFIXES];
         let mut used = 0;
         let mut alias = false;
@@ -444,10 +465,9 @@ impl<'a> Reader<'a> {
             let ns = self.prefix(prefix, false)?;
             alias |= seen[..used].iter().any(|(_, other)| *other == ns);
             seen[used] = (prefix, ns);
-            start.bound[used] = Bound { prefix_at: at as u32, value_at };
+            bound[used] = Bound { prefix_at: at as u32, value_at };
             used += 1;
         }
-        start.bounds = used as u8;
         if alias {
             let mut names = [("", Namespace::NONE); MAX_ATTRIBUTES as usize];
             for (i, (_, prefix, local)) in prefixed(self.text, from).enumerate() {
@@ -458,7 +478,7 @@ impl<'a> Reader<'a> {
                 names[i] = name;
             }
         }
-        Ok(())
+        Ok(used as u8)
     }
 }
 
@@ -478,7 +498,7 @@ const fn mark(first: u8, last: u8, length: usize) -> u64 {
 }
 
 /// Behind an attribute's name: passes `=` and the opening quote. Answers where the value begins.
-#[inline]
+#[inline(always)]
 fn equals(bytes: &[u8], mut at: usize) -> Result<usize, Error> {
     if bytes.get(at) != Some(&b'=') {
         while bytes.get(at).is_some_and(|&b| name::is_space(b)) {
@@ -498,14 +518,18 @@ fn equals(bytes: &[u8], mut at: usize) -> Result<usize, Error> {
     }
 }
 
-/// The production Char over bytes that are UTF-8: no control characters but three, no U+FFFE and U+FFFF.
-fn check_characters(bytes: &[u8]) -> Result<(), Error> {
+/// The production Char over bytes that are UTF-8: no control characters but three, no U+FFFE and U+FFFF. Answers whether
+/// any of the three is there.
+fn check_characters(bytes: &[u8]) -> Result<bool, Error> {
     let mut control = false;
+    let mut space = false;
     let mut maybe = false;
     // No early exit: so it compiles to a few vector instructions a line.
     for &b in bytes {
-        control |= (b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r');
+        let allowed = (b == b'\t') | (b == b'\n') | (b == b'\r');
+        control |= (b < b' ') & !allowed;
+        space |= allowed;
         maybe |= b == 0xEF;
     }
-    if control || (maybe && name::has_noncharacter(bytes)) { Err(Error::BadCharacter) } else { Ok(()) }
+    if control || (maybe && name::has_noncharacter(bytes)) { Err(Error::BadCharacter) } else { Ok(space) }
 }

@@ -5,8 +5,9 @@
 //! Trap: the scanner owns no bytes. It remembers how far it looked into the *same* bytes, so the caller must pass
 //! the unfinished bytes again, unchanged, with more behind them, after dropping exactly `skip`.
 
-use memchr::{memchr, memchr3};
+use memchr::memchr;
 
+use crate::find::{find1, find3};
 use crate::{Error, Limits, Restriction, name};
 
 /// Longest qualified name of a stream element, in bytes; it is kept for the comparison with the end tag.
@@ -71,7 +72,7 @@ enum At {
     Failed(Error),
 }
 
-/// Resumable finder of element boundaries. Plain data, 72 bytes at most, no heap.
+/// Resumable finder of element boundaries. Plain data, at most 96 bytes, no heap.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanner {
     at: At,
@@ -230,7 +231,7 @@ impl Scanner {
                     }
                 }
                 At::Tag => {
-                    let Some(found) = find_tag(bytes, i) else {
+                    let Some(found) = find3(bytes, i, [b'>', b'"', b'\'']) else {
                         i = bytes.len();
                         break;
                     };
@@ -429,50 +430,4 @@ fn cdata(bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
         Some(b'[') | None => Error::NotWellFormed("a bad CDATA section"),
         Some(&third) => declaration_error(third),
     })
-}
-
-const LOW: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
-
-/// The high bit of the lowest zero byte is exact; bits above it may be false.
-#[inline]
-const fn zeros(word: u64) -> u64 {
-    word.wrapping_sub(LOW) & !word & HIGH
-}
-
-#[inline]
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..at + 8).and_then(|w| w.try_into().ok()).map(u64::from_le_bytes)
-}
-
-/// Offset of the next `needle` from `at` on. Looks at two words first, because most stretches are short and a call
-/// of `memchr` costs more than they do.
-#[inline]
-fn find1(bytes: &[u8], mut at: usize, needle: u8) -> Option<usize> {
-    let pattern = LOW * u64::from(needle);
-    for _ in 0..2 {
-        let Some(word) = word(bytes, at) else { break };
-        let hits = zeros(word ^ pattern);
-        if hits != 0 {
-            return Some(at + (hits.trailing_zeros() / 8) as usize);
-        }
-        at += 8;
-    }
-    memchr(needle, bytes.get(at..)?).map(|i| at + i)
-}
-
-/// Offset of the next `>`, `"` or `'` from `at` on.
-#[inline]
-fn find_tag(bytes: &[u8], mut at: usize) -> Option<usize> {
-    for _ in 0..2 {
-        let Some(word) = word(bytes, at) else { break };
-        let hits = zeros(word ^ (LOW * b'>' as u64))
-            | zeros(word ^ (LOW * b'"' as u64))
-            | zeros(word ^ (LOW * b'\'' as u64));
-        if hits != 0 {
-            return Some(at + (hits.trailing_zeros() / 8) as usize);
-        }
-        at += 8;
-    }
-    memchr3(b'>', b'"', b'\'', bytes.get(at..)?).map(|i| at + i)
 }

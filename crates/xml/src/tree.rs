@@ -12,8 +12,8 @@ use crate::{Attr, Error, Event, Limits, MAX_ATTRIBUTE_PREFIXES, Namespace, Ns, R
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Element { empty: bool },
-    Text { cdata: bool },
+    Element { empty: bool, plain: bool },
+    Text { cdata: bool, plain: bool },
 }
 
 struct Item<'a> {
@@ -73,7 +73,7 @@ impl<'a> Tree<'a> {
                         end: 0,
                         next: 0,
                         prefix_len: start.prefix.map_or(0, |p| p.len() as u16 + 1),
-                        kind: Kind::Element { empty: start.empty },
+                        kind: Kind::Element { empty: start.empty, plain: start.plain },
                     });
                     open.push(index);
                 }
@@ -87,7 +87,7 @@ impl<'a> Tree<'a> {
                         end,
                         next: index + 1,
                         prefix_len: 0,
-                        kind: Kind::Text { cdata: piece.cdata },
+                        kind: Kind::Text { cdata: piece.cdata, plain: piece.plain },
                     });
                 }
                 Event::End => {
@@ -163,7 +163,7 @@ impl<'t> Node<'t> {
     /// The start tag, with its attributes; `None` for text.
     pub fn start(&self) -> Option<Start<'t>> {
         let item = self.item();
-        let Kind::Element { empty } = item.kind else { return None };
+        let Kind::Element { empty, plain } = item.kind else { return None };
         let at = item.at as usize;
         let mut start = Start {
             name: item.name,
@@ -177,6 +177,7 @@ impl<'t> Node<'t> {
             scope: self.tree.scope,
             bound: Default::default(),
             bounds: 0,
+            plain,
         };
         if let Ok(i) = self.tree.prefixes.binary_search_by_key(&self.index, |p| p.item as usize) {
             (start.bound, start.bounds) = (self.tree.prefixes[i].bound, self.tree.prefixes[i].bounds);
@@ -239,8 +240,8 @@ impl<'t> Node<'t> {
     /// The text directly inside, references expanded; of a piece of text, its own. Allocates only when it must.
     pub fn text(&self) -> Cow<'t, str> {
         let item = self.item();
-        if let Kind::Text { cdata } = item.kind {
-            return Text { raw: item.name, at: item.at as usize, cdata }.unescape();
+        if let Kind::Text { cdata, plain } = item.kind {
+            return Text { raw: item.name, at: item.at as usize, cdata, plain }.unescape();
         }
         let mut pieces = self.children().filter(|c| !c.is_element());
         let Some(first) = pieces.next() else { return Cow::Borrowed("") };

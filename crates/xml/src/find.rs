@@ -1,0 +1,71 @@
+//! Searches for one or three bytes, made for the short stretches that stanzas consist of.
+//!
+//! Left out: vector instructions by hand; long stretches go to `memchr`, which has them.
+//! Trap: the arithmetic finds zero bytes in a word. Only the lowest hit is exact, so only that one may be used.
+
+use memchr::{memchr, memchr3};
+
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+/// Words looked at before `memchr` is called, which costs as much as about three.
+const WORDS: usize = 2;
+
+#[inline(always)]
+const fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(LOW) & !word & HIGH
+}
+
+#[inline(always)]
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at + 8).and_then(|w| w.try_into().ok()).map(u64::from_le_bytes)
+}
+
+/// Offset of the first `needle` from `at` on.
+#[inline(always)]
+pub(crate) fn find1(bytes: &[u8], mut at: usize, needle: u8) -> Option<usize> {
+    for _ in 0..WORDS {
+        let Some(word) = word(bytes, at) else { break };
+        let hits = zeros(word ^ (LOW * u64::from(needle)));
+        if hits != 0 {
+            return Some(at + (hits.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    memchr(needle, bytes.get(at..)?).map(|i| at + i)
+}
+
+/// Offset of the first of three bytes from `at` on.
+#[inline(always)]
+pub(crate) fn find3(bytes: &[u8], mut at: usize, needles: [u8; 3]) -> Option<usize> {
+    for _ in 0..WORDS {
+        let Some(word) = word(bytes, at) else { break };
+        let hits = needles.iter().fold(0, |hits, &n| hits | zeros(word ^ (LOW * u64::from(n))));
+        if hits != 0 {
+            return Some(at + (hits.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    memchr3(needles[0], needles[1], needles[2], bytes.get(at..)?).map(|i| at + i)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_what_a_plain_search_finds() {
+        // Neighbours of the needles in value are what word arithmetic confuses.
+        let mut text: Vec<u8> = (0..400u32).map(|i| (i * 7 % 13 + 55) as u8 ^ ((i % 3) as u8) << 7).collect();
+        text.extend_from_slice(b"<;<=<>'\"&\x01\0\x80");
+        for at in 0..=text.len() {
+            let plain = |needles: &[u8]| text[at..].iter().position(|b| needles.contains(b)).map(|i| at + i);
+            for needle in 0..=255 {
+                assert_eq!(find1(&text, at, needle), plain(&[needle]), "{needle} from {at}");
+            }
+            for needles in [[b'>', b'"', b'\''], [b'<', b'&', b']'], [0, 1, 0x80]] {
+                assert_eq!(find3(&text, at, needles), plain(&needles), "{needles:?} from {at}");
+            }
+        }
+        assert_eq!(find1(&text, text.len() + 1, 0), None);
+    }
+}
