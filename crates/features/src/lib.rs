@@ -1,1 +1,14 @@
-//! features.
+//! The features: what the server does beyond routing, one file or folder for each specification.
+//!
+//! Start at [`registry`]. A feature is one constant, [`throng_core::feature::Feature`], that says everything the
+//! outside needs to know: specifications, requests, disco variables, options, and the function that registers its
+//! handlers. The smallest one to copy from is [`ping`].
+//!
+//! The trap: a feature never uses another feature. What two of them share is a fact in a hook's context, or a
+//! declaration in `throng_core`.
+
+pub mod ping;
+pub mod registry;
+pub mod session;
+pub mod time;
+pub mod version;

@@ -1,0 +1,32 @@
+//! Session establishment: RFC 3921 section 3, as RFC 6121 appendix E asks for.
+//!
+//! Since RFC 6121 a session begins with the resource. Older clients still ask for one and wait for the answer, so the
+//! request does nothing and succeeds. The stream feature with `<optional/>` is written by negotiation, next to `<bind/>`.
+//!
+//! Left out: nothing. The trap: RFC 3921's examples send the request to the domain, most clients send it without `to`,
+//! so both targets answer.
+
+use throng_core::feature::{Builder, Feature, Spec};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
+use xml::Ns;
+
+/// Session establishment of RFC 3921.
+pub static FEATURE: Feature = Feature {
+    name: "session",
+    summary: "Answers the session request of clients older than RFC 6121.",
+    specs: &[Spec { name: "RFC 3921", title: "XMPP: Instant Messaging and Presence", version: "", left_out: "" }],
+    iq: &KEYS,
+    build,
+    ..Feature::EMPTY
+};
+
+const KEYS: [IqKey; 2] = [
+    IqKey::set(Target::OwnAccount, Ns::Session, "session"),
+    IqKey::set(Target::Server, Ns::Session, "session"),
+];
+
+fn build(builder: &mut Builder<'_>) {
+    for key in KEYS {
+        builder.iq(key, |_: &mut IqRequest<'_>| IqFlow::empty());
+    }
+}

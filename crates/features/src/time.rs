@@ -1,0 +1,38 @@
+//! Entity Time: XEP-0202 2.0, section 2. The server tells its clock's time in UTC.
+//!
+//! Left out: an offset other than `Z`. Where the machine stands is nobody's business (section 6), and a service on
+//! several machines stands nowhere.
+//!
+//! The trap: `utc` and `tzo` come from the node's clock, never from the operating system, so that tests can hold it.
+
+use stanza::payload::time::utc;
+use throng_core::feature::{Builder, Disco, Feature, Spec};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
+use xml::Ns;
+
+/// Entity Time.
+pub static FEATURE: Feature = Feature {
+    name: "time",
+    summary: "Tells the server's time.",
+    specs: &[Spec {
+        name: "XEP-0202",
+        title: "Entity Time",
+        version: "2.0",
+        left_out: "Offsets other than UTC.",
+    }],
+    disco: &[Disco::Server(Ns::Time.as_str())],
+    iq: &[KEY],
+    build,
+    ..Feature::EMPTY
+};
+
+const KEY: IqKey = IqKey::get(Target::Server, Ns::Time, "time");
+
+fn build(builder: &mut Builder<'_>) {
+    builder.iq(KEY, |request: &mut IqRequest<'_>| {
+        let now = utc(request.node.clock.unix_millis(), false);
+        IqFlow::result(|w| {
+            w.start_ns("time", Ns::Time).leaf("tzo", "Z").leaf("utc", &now).end();
+        })
+    });
+}
