@@ -19,4 +19,5 @@ pub use gate::{Gate, GateCounts, GateLimits, Pass, Refused};
 pub use listener::{Accepted, BACKLOG, Listener, ListenerCounts};
 pub use scratch::{READ_BYTES, Scratch, with_scratch};
 pub use stream::memory::Pipe;
-pub use stream::{ChannelBinding, Event, Stream, TlsFacts};
+pub use stream::{Event, Stream};
+pub use tls::{ChannelBinding, TlsFacts};

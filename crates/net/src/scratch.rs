@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Size of the read buffer and of the record buffer, in bytes.
 pub const READ_BYTES: usize = 65_536;
 /// Unfinished input above this stays in its block while more is read behind it, instead of moving back and forth.
-const MOVE_BYTES: usize = 4096;
+/// A whole TLS record is below it: moving that costs less than a block that is large enough to read on.
+const MOVE_BYTES: usize = 32_768;
 /// Free space below this makes room by moving the unconsumed bytes to the front.
 const ROOM_BYTES: usize = 2048;
 /// A write buffer that grew beyond this is given back after use.

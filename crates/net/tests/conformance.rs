@@ -255,6 +255,7 @@ async fn a_stream_that_was_not_parked_is_ended_not_mixed(make: impl AsyncFn(Shar
     write(&mut other.client, b"<m/>").await;
     assert_eq!(next(&mut other.server).await.unwrap(), element("<m/>"));
     assert!(matches!(next(&mut server).await, Err(NetError::Unparked)));
+    assert!(matches!(send(&mut server, b"<late/>").await, Err(NetError::Unparked)));
 }
 
 async fn white_space_keeps_alive_and_costs_nothing(make: impl AsyncFn(SharedPort) -> Pair) {

@@ -1,4 +1,4 @@
-//! TLS in particular: versions, names, channel binding, client certificates, reload, and hostile bytes.
+//! TLS in particular: versions, names, channel binding, client certificates, reload. `tls_hostile.rs` has the rest.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 
@@ -414,103 +414,6 @@ async fn without_authorities_nobody_is_asked_for_a_certificate() {
     let (server, done, _client) = connect(&CONFIG, Kind::C2sTls, client).await;
     done.unwrap();
     assert_eq!(server.client_certificate(), None);
-}
-
-/// The first flight of a client, as bytes.
-fn hello() -> Vec<u8> {
-    let name = rustls::pki_types::ServerName::try_from("example.org").unwrap();
-    let config = std::sync::Arc::new(Client::default().config());
-    let mut client = rustls::ClientConnection::new(config, name).unwrap();
-    let mut bytes = Vec::new();
-    client.write_tls(&mut bytes).unwrap();
-    bytes
-}
-
-fn memory_tls() -> (Stream, throng_net::Pipe) {
-    let (mut server, io) = Stream::memory(port(|_| {}), 200_000);
-    with_scratch(|lent| server.start_tls(&CONFIG, None, lent)).unwrap();
-    (server, io)
-}
-
-#[tokio::test]
-async fn a_handshake_cut_at_any_byte_ends_quietly() {
-    let hello = hello();
-    for cut in 0..=hello.len() {
-        let (mut server, mut io) = memory_tls();
-        write(&mut io, &hello[..cut]).await;
-        assert!(now(&mut server).await.is_none(), "cut at {cut}");
-        assert_eq!(server.is_idle(), cut == 0 || cut == hello.len(), "cut at {cut}");
-        drop(io);
-        let end = support::next(&mut server).await;
-        assert!(matches!(end, Ok(Got::Eof) | Err(NetError::Io(_))), "cut at {cut}: {end:?}");
-        assert!(!server.facts().secure);
-    }
-}
-
-#[tokio::test]
-async fn a_damaged_hello_is_an_error_with_an_alert_or_waits() {
-    let hello = hello();
-    let mut alerts = 0;
-    for at in 0..hello.len() {
-        let (mut server, mut io) = memory_tls();
-        let mut bytes = hello.clone();
-        bytes[at] ^= 0xff;
-        write(&mut io, &bytes).await;
-        match now(&mut server).await {
-            None => {}
-            Some(Err(NetError::Tls(_))) => {
-                drop(server);
-                let mut answer = Vec::new();
-                io.read_to_end(&mut answer).await.unwrap();
-                alerts += usize::from(answer.first() == Some(&21));
-            }
-            Some(other) => panic!("byte {at}: {other:?}"),
-        }
-    }
-    assert!(alerts > 50, "only {alerts} damaged hellos were answered with an alert");
-}
-
-#[tokio::test]
-async fn a_record_that_never_ends_is_bounded() {
-    // A hello of 64 kB that keeps announcing more.
-    let (mut server, mut io) = memory_tls();
-    let mut record = vec![22, 3, 1, 0x40, 0];
-    record.extend([1, 0, 0xff, 0xff]);
-    record.resize(5 + 0x4000, 0);
-    let mut sent = 0;
-    let error = loop {
-        write(&mut io, &record).await;
-        sent += record.len();
-        record[5..9].fill(0);
-        match now(&mut server).await {
-            None => assert!(sent < 200_000, "{sent} bytes were swallowed"),
-            Some(Err(error)) => break error,
-            Some(Ok(event)) => panic!("{event:?}"),
-        }
-    };
-    assert!(matches!(error, NetError::Tls(_) | NetError::TooLong), "{error}");
-}
-
-#[tokio::test]
-async fn garbage_in_mid_stream_ends_it() {
-    for version in [&TLS12, &TLS13] {
-        let client = Client { version: Some(version), ..Client::default() };
-        let (mut server, done, client) = connect(&CONFIG, Kind::C2sTls, client).await;
-        done.unwrap();
-        let mut client = client.unwrap();
-        write(&mut client, OPEN.as_bytes()).await;
-        assert_eq!(next_event(&mut server).await, Got::Open(OPEN.into()));
-        // A record of the right shape with the wrong contents.
-        let (io, _) = client.get_mut();
-        write(io, &[&[23, 3, 3, 0, 40][..], &[7; 40]].concat()).await;
-        assert!(matches!(support::next(&mut server).await, Err(NetError::Tls(_))));
-        assert!(matches!(support::next(&mut server).await, Err(NetError::Closed)));
-        // Nothing can be said any more, but closing must work.
-        shutdown(&mut server).await.unwrap();
-        let mut rest = Vec::new();
-        let end = client.read_to_end(&mut rest).await;
-        assert!(end.unwrap_err().to_string().contains("BadRecordMac"), "the client must learn why");
-    }
 }
 
 #[tokio::test]

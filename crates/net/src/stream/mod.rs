@@ -28,7 +28,7 @@ mod wire;
 use crate::error::NetError;
 use crate::facts::{Facts, SharedPort, Transport};
 use crate::scratch::Scratch;
-use crate::tls::{ClientCertificate, Config};
+use crate::tls::{ChannelBinding, ClientCertificate, Config, TlsFacts};
 use memory::Pipe;
 use plain::Plain;
 use shared::{Found, Shared};
@@ -37,8 +37,6 @@ use std::task::{Context, Poll};
 use tls::Tls;
 use tokio::net::TcpStream;
 use wire::AnyWire;
-
-pub use tls::{ChannelBinding, TlsFacts};
 
 /// What arrived. The bytes are borrowed from the lent buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +206,7 @@ impl Stream {
     /// What SASL can bind to; empty without TLS and before the handshake is done.
     pub fn channel_binding(&self) -> ChannelBinding<'_> {
         match self {
-            Stream::Tls(stream) => stream.channel_binding(),
+            Stream::Tls(stream) => stream.session.channel_binding(),
             Stream::Tcp(_) | Stream::Memory(_) => ChannelBinding::default(),
         }
     }
@@ -216,7 +214,7 @@ impl Stream {
     /// The names of a certificate that the peer presented and that was verified.
     pub fn client_certificate(&self) -> Option<&ClientCertificate> {
         match self {
-            Stream::Tls(stream) => stream.client_certificate(),
+            Stream::Tls(stream) => stream.session.client_certificate(),
             Stream::Tcp(_) | Stream::Memory(_) => None,
         }
     }
@@ -224,7 +222,7 @@ impl Stream {
     /// Version and cipher suite, once they are known.
     pub fn tls_facts(&self) -> Option<TlsFacts<'_>> {
         match self {
-            Stream::Tls(stream) => stream.tls_facts(),
+            Stream::Tls(stream) => stream.session.tls_facts(),
             Stream::Tcp(_) | Stream::Memory(_) => None,
         }
     }
@@ -243,6 +241,14 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_move_between_threads() {
+        fn check<T: Send + 'static>() {}
+        check::<Stream>();
+        check::<Pipe>();
+        check::<Scratch>();
+    }
 
     #[test]
     fn an_idle_stream_is_small() {

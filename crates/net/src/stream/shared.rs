@@ -34,6 +34,8 @@ const AUTHENTICATED: u8 = 8;
 const OVERFLOWED: u8 = 16;
 /// We said that nothing will follow.
 const SHUT: u8 = 32;
+/// The caller did not park, and bytes are gone.
+const LOST: u8 = 64;
 
 /// The common part of a stream.
 pub(crate) struct Shared {
@@ -114,7 +116,7 @@ impl Shared {
         let fresh = match lent.hold(&mut self.held) {
             Ok(fresh) => fresh,
             Err(error) => {
-                self.state |= FAILED | OVERFLOWED;
+                self.state |= FAILED | LOST;
                 return Err(error);
             }
         };
@@ -184,7 +186,7 @@ impl Shared {
 
     /// Appends to the output. Beyond the port's limit nothing is taken, and the next flush says so.
     pub(crate) fn queue(&mut self, bytes: &[u8], lent: &mut Scratch) {
-        if bytes.is_empty() || self.is(OVERFLOWED | SHUT) {
+        if bytes.is_empty() || self.is(OVERFLOWED | SHUT | LOST) {
             return;
         }
         if self.unsent() + bytes.len() > self.port.unsent_bytes as usize {
@@ -208,6 +210,9 @@ impl Shared {
 
     /// Errors that end the way out.
     pub(crate) fn check_output(&self) -> Result<(), NetError> {
+        if self.is(LOST) {
+            return Err(NetError::Unparked);
+        }
         if self.is(OVERFLOWED) { Err(NetError::Unsent(self.port.unsent_bytes)) } else { Ok(()) }
     }
 

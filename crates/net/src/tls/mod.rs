@@ -1,14 +1,16 @@
 //! TLS configuration: certificates by domain, reload, client certificates, what a handshake tells (RFC 6120 §5 and
 //! §13.7, XEP-0368, XEP-0178, RFC 5929, RFC 9266).
 //!
-//! The records themselves are in `stream/tls.rs`. Left out: outgoing connections (server to server), OCSP and CRLs.
+//! The stream over it is `stream/tls.rs`. Left out: outgoing connections (server to server), OCSP and CRLs.
 //! Trap: nothing in here is asked per stanza, but [`Config::for_kind`] is per connection, so it only clones a pointer.
 
 pub(crate) mod certificate;
 mod clients;
 mod config;
+pub(crate) mod records;
 mod self_signed;
 pub(crate) mod told;
 
 pub use clients::ClientCertificate;
 pub use config::{Config, Files, Reload, Settings};
+pub use records::{ChannelBinding, TlsFacts};
