@@ -8,7 +8,9 @@
 //! Trap: the order of the tests in `newer` is that of RFC 8264, section 8. The sets that can hold no code point
 //! assigned after 6.3 (exceptions, ASCII7, join controls, old Hangul) are left out.
 
-use precis_core::{DerivedPropertyValue, FreeformClass, IdentifierClass, StringClass};
+use std::borrow::Cow;
+
+use precis_core::{DerivedPropertyValue, Error, FreeformClass, IdentifierClass, StringClass};
 use unicode_normalization::UnicodeNormalization;
 use unicode_properties::{GeneralCategory as Gc, UnicodeGeneralCategory};
 
@@ -19,6 +21,29 @@ pub(crate) enum Class {
     Identifier,
     /// Section 4.3: also spaces, symbols, punctuation and compatibility characters.
     Freeform,
+}
+
+impl Class {
+    /// Whether every character of `label` is in the class, context rules included. The same answer as
+    /// [`StringClass::allows`], in time linear in the whole-label rules: asked again for each of two thousand
+    /// Arabic digits, those took 14 ms for one hostile address.
+    pub(crate) fn permits(self, label: &str) -> Result<(), Error> {
+        self.allows(ask_once(label))
+    }
+}
+
+/// Puts `a` in place of each but the first character of a whole-label rule. No rule can tell: to all that look at
+/// neighbours or scripts, those characters are as neutral as `a`.
+fn ask_once(label: &str) -> Cow<'_, str> {
+    if label.chars().filter(|c| whole_label_rule(*c).is_some()).nth(1).is_none() {
+        return Cow::Borrowed(label);
+    }
+    let mut asked = [false; 3];
+    let neutral = |c| match whole_label_rule(c) {
+        Some(rule) if std::mem::replace(&mut asked[rule], true) => 'a',
+        _ => c,
+    };
+    Cow::Owned(label.chars().map(neutral).collect())
 }
 
 impl StringClass for Class {
@@ -32,6 +57,16 @@ impl StringClass for Class {
 
     fn get_value_from_codepoint(&self, cp: u32) -> DerivedPropertyValue {
         char::from_u32(cp).map_or(DerivedPropertyValue::Disallowed, |c| self.get_value_from_char(c))
+    }
+}
+
+/// The context rules whose answer is the same for every place in a label (RFC 5892, appendices A.7 to A.9).
+fn whole_label_rule(c: char) -> Option<usize> {
+    match c {
+        '\u{30fb}' => Some(0),
+        '\u{660}'..='\u{669}' => Some(1),
+        '\u{6f0}'..='\u{6f9}' => Some(2),
+        _ => None,
     }
 }
 
@@ -62,5 +97,39 @@ fn newer(class: Class, c: char) -> DerivedPropertyValue {
         | Gc::NonspacingMark
         | Gc::SpacingMark => DerivedPropertyValue::PValid,
         _ => by_class,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn context_rules_hold_wherever_the_character_stands() {
+        let allows = |label: &str| {
+            let permitted = Class::Identifier.permits(label).is_ok();
+            assert_eq!(permitted, Class::Identifier.allows(label).is_ok(), "{label:?}");
+            permitted
+        };
+        for good in [
+            "\u{660}\u{661}",
+            "a\u{6f0}\u{6f1}",
+            "\u{30a2}\u{30fb}\u{30fb}",
+            "l\u{b7}l\u{b7}l",
+            "\u{915}\u{94d}\u{200d}",
+        ] {
+            assert!(allows(good), "{good:?}");
+        }
+        for bad in [
+            "\u{660}\u{6f0}",
+            "\u{6f0}a\u{660}",
+            "\u{30fb}",
+            "a\u{30fb}\u{30fb}",
+            "l\u{b7}l\u{b7}",
+            "a\u{200d}",
+            "\u{b7}",
+        ] {
+            assert!(!allows(bad), "{bad:?}");
+        }
     }
 }

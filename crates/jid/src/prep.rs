@@ -18,7 +18,6 @@ use std::borrow::Cow;
 use std::net::Ipv6Addr;
 
 use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
-use precis_core::StringClass;
 use precis_core::profile::{Rules, stabilize};
 use precis_profiles::{OpaqueString, UsernameCaseMapped};
 
@@ -71,7 +70,7 @@ fn idna_name(text: &str) -> Result<Cow<'_, str>, JidError> {
     let (name, valid) = uts46.to_unicode(text.as_bytes(), AsciiDenyList::STD3, Hyphens::Check);
     valid.map_err(|_| forbidden)?;
     for label in name.split('.') {
-        if !label.is_ascii() && Class::Identifier.allows(label).is_err() {
+        if !label.is_ascii() && Class::Identifier.permits(label).is_err() {
             return Err(forbidden);
         }
     }
@@ -106,7 +105,7 @@ pub fn prepare_resource(text: &str) -> Result<Cow<'_, str>, JidError> {
 fn enforce_local(text: &str) -> Result<Cow<'_, str>, precis_core::Error> {
     let profile = UsernameCaseMapped::new();
     let text = profile.width_mapping_rule(text)?;
-    Class::Identifier.allows(&text)?;
+    Class::Identifier.permits(&text)?;
     let text = profile.case_mapping_rule(text)?;
     let text = profile.normalization_rule(text)?;
     profile.directionality_rule(text)
@@ -115,7 +114,7 @@ fn enforce_local(text: &str) -> Result<Cow<'_, str>, precis_core::Error> {
 /// RFC 8265, section 4.2.2, likewise.
 fn enforce_resource(text: &str) -> Result<Cow<'_, str>, precis_core::Error> {
     let profile = OpaqueString::new();
-    Class::Freeform.allows(text)?;
+    Class::Freeform.permits(text)?;
     let text = profile.additional_mapping_rule(text)?;
     profile.normalization_rule(text)
 }

@@ -176,7 +176,7 @@ fn resource(text: &str, ours: Result<&str, JidError>, theirs: Option<&str>) -> O
         (Ok(_), None) if prohibited_by_stringprep_only(text) => {
             Some("resource: prohibited by stringprep only")
         }
-        (Ok(ours), None) if any(ours, |c| tables::non_ascii_space_character(c)) => None,
+        (Ok(ours), None) if any(ours, tables::non_ascii_space_character) => None,
         (Ok(_), None) if any(text, |c| c == '\u{1680}') => Some("resource: Ogham space is mapped"),
         (Ok(ours), None) => {
             (ours.nfkc().collect::<String>().len() > 1023).then_some("resource: too long in NFKC")
