@@ -3,7 +3,7 @@
 //!
 //! Left out: finding the end of the element, which is the [`Scanner`](crate::Scanner)'s work.
 //! Trap: no heap. Open elements and declarations live in arrays whose sizes are the hard limits of `limit.rs`; the reader
-//! is about 900 bytes on the stack. Making, moving and copying it and its events was half of its price once: measure
+//! is about 700 bytes on the stack. Making, moving and copying it and its events was half of its price once: measure
 //! with `cargo bench -p throng-xml` before an event or the reader grows.
 
 use memchr::memchr;
