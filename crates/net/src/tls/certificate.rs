@@ -149,3 +149,72 @@ fn pem_reason(error: &rustls::pki_types::pem::Error) -> String {
         other => format!("not PEM: {other:?}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate with this kind of key, and its DER.
+    fn made(algorithm: &'static rcgen::SignatureAlgorithm) -> (Parsed, Vec<u8>) {
+        let key = rcgen::KeyPair::generate_for(algorithm).unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["example.org".to_owned()]).unwrap();
+        params.subject_alt_names.push(rcgen::SanType::OtherName((
+            vec![1, 3, 6, 1, 5, 5, 7, 8, 5],
+            rcgen::OtherNameValue::Utf8String("chat.example.org".to_owned()),
+        )));
+        let der = params.self_signed(&key).unwrap().der().to_vec();
+        (parse(&der).unwrap(), der)
+    }
+
+    #[test]
+    fn the_end_point_uses_the_hash_of_the_signature() {
+        let (parsed, der) = made(&rcgen::PKCS_ECDSA_P256_SHA256);
+        assert_eq!(
+            server_end_point(&parsed, &der).as_deref(),
+            Some(digest::digest(&digest::SHA256, &der).as_ref())
+        );
+        let (parsed, der) = made(&rcgen::PKCS_ECDSA_P384_SHA384);
+        assert_eq!(
+            server_end_point(&parsed, &der).as_deref(),
+            Some(digest::digest(&digest::SHA384, &der).as_ref())
+        );
+        let (parsed, der) = made(&rcgen::PKCS_ED25519);
+        assert_eq!(server_end_point(&parsed, &der), None, "RFC 5929 leaves it undefined");
+    }
+
+    #[test]
+    fn pss_parameters_name_their_hash() {
+        let sha512 = [0x30, 15, 0xa0, 13, 0x30, 11, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 3];
+        assert_eq!(pss_hash(&sha512).unwrap().to_string(), "2.16.840.1.101.3.4.2.3");
+        // Empty, or with a salt length only: SHA-1, whose place SHA-256 takes.
+        for parameters in [&[0x30, 0][..], &[0x30, 5, 0xa2, 3, 2, 1, 20]] {
+            assert_eq!(pss_hash(parameters).unwrap().to_string(), "1.3.14.3.2.26");
+        }
+        for garbage in [&[][..], &[0x30, 2, 0xa0], &[0x30, 2, 0xa0, 0], &[0x30, 4, 0xa0, 2, 0x30, 0]] {
+            assert_eq!(pss_hash(garbage), None);
+        }
+    }
+
+    #[test]
+    fn all_kinds_of_names_are_read() {
+        let (parsed, _) = made(&rcgen::PKCS_ECDSA_P256_SHA256);
+        let names = names(&parsed);
+        assert_eq!(names.dns, ["example.org"]);
+        assert_eq!(names.xmpp, ["chat.example.org"]);
+    }
+
+    #[test]
+    fn damaged_certificates_are_errors() {
+        let (_, der) = made(&rcgen::PKCS_ECDSA_P256_SHA256);
+        for cut in 0..der.len() {
+            assert!(parse(&der[..cut]).is_err());
+        }
+        for at in 0..der.len() {
+            let mut der = der.clone();
+            der[at] ^= 0x55;
+            if let Ok(parsed) = parse(&der) {
+                let _ = (names(&parsed), server_end_point(&parsed, &der));
+            }
+        }
+    }
+}
