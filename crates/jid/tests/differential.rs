@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use idna::uts46::{AsciiDenyList, Hyphens, Uts46};
 use precis_core::{DerivedPropertyValue as Value, FreeformClass, IdentifierClass, StringClass};
 use stringprep::{nameprep, nodeprep, resourceprep, tables};
-use throng_jid::{JidError, Part, parse, prepare_domain, prepare_local, prepare_resource};
+use throng_jid::{Jid, JidError, Parsed, Part, parse, prepare_domain, prepare_local, prepare_resource};
 use unicode_normalization::UnicodeNormalization;
 use xmpp_jid::{DomainPart, NodePart, ResourcePart};
 
@@ -264,6 +264,13 @@ fn differences_from_xmpp_rs_have_reasons() {
         let ours = parse(&text).map(|jid| jid.into_jid().to_string());
         let theirs = xmpp_jid::Jid::new(&text).map(|jid| jid.to_string());
         legal += usize::from(ours.is_ok());
+        if let Ok(normal) = &ours {
+            assert!(
+                matches!(parse(normal), Ok(Parsed::Borrowed(again)) if again == **normal),
+                "{text:?}: {normal:?}"
+            );
+            assert_eq!(Jid::from_stored(&text).as_ref().map(Jid::as_str), Ok(&**normal), "{text:?}");
+        }
         if ours.as_deref().ok() == theirs.as_deref().ok() {
             same += 1;
             continue;
