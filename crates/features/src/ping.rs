@@ -55,3 +55,78 @@ fn probe(session: &Session) -> Option<Frame> {
         w.attr("id", &random_id()).attr("type", "get").empty("ping", Ns::Ping).end();
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::{Engine, assert_same};
+    use throng_core::feature::Options;
+    use throng_core::{Enabled, Limits};
+
+    #[test]
+    fn section_4_2_client_to_server() {
+        let engine = Engine::new(&[&FEATURE]);
+        engine.user("juliet");
+        let juliet = engine.connect("juliet", "balcony");
+        for (to, from) in [
+            ("to='example.com'", "from='example.com'"),
+            ("to='juliet@example.com'", "from='juliet@example.com'"),
+            ("", ""),
+        ] {
+            let answer =
+                juliet.ask(&format!("<iq {to} id='c2s1' type='get'><ping xmlns='urn:xmpp:ping'/></iq>"));
+            assert_same(
+                &answer,
+                &[format!("<iq {from} to='juliet@example.com/balcony' id='c2s1' type='result'/>")],
+            );
+        }
+    }
+
+    #[test]
+    fn a_missing_account_answers_like_any_other() {
+        let engine = Engine::new(&[&FEATURE]);
+        engine.user("juliet");
+        engine.user("romeo@example.net");
+        let juliet = engine.connect("juliet", "balcony");
+        for to in ["romeo@example.net", "tybalt@example.com"] {
+            let answer =
+                juliet.ask(&format!("<iq to='{to}' id='1' type='get'><ping xmlns='urn:xmpp:ping'/></iq>"));
+            assert_same(
+                &answer,
+                &[format!("<iq from='{to}' to='juliet@example.com/balcony' id='1' type='result'/>")],
+            );
+        }
+    }
+
+    #[test]
+    fn section_4_1_the_question_for_a_sign_of_life() {
+        let engine = Engine::new(&[&FEATURE]);
+        engine.user("juliet");
+        let juliet = engine.connect("juliet", "balcony");
+        let probe = juliet.session.account.host.idle_probe.expect("on by default");
+        let frame = probe(&juliet.session).unwrap();
+        let id = frame.head().id(frame.bytes()).unwrap().into_owned();
+        assert_same(
+            &[std::str::from_utf8(frame.bytes()).unwrap()],
+            &[format!(
+                "<iq from='example.com' to='juliet@example.com/balcony' id='{id}' type='get'>\
+                 <ping xmlns='urn:xmpp:ping'/></iq>"
+            )],
+        );
+        // The pong, and the refusal of a client that does not know pings, end here.
+        let pong = juliet.ask(&format!("<iq to='example.com' id='{id}' type='result'/>"));
+        let refusal = juliet.ask(&format!(
+            "<iq to='example.com' id='{id}' type='error'><ping xmlns='urn:xmpp:ping'/><error type='cancel'>\
+             <service-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
+        ));
+        assert!(pong.is_empty() && refusal.is_empty());
+    }
+
+    #[test]
+    fn the_probe_can_be_switched_off() {
+        let mut options = Options::defaults(FEATURE.options);
+        options.set(FEATURE.options, "idle_probe", Value::Bool(false)).unwrap();
+        let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
+        assert!(engine.node.host("example.com").unwrap().idle_probe.is_none());
+    }
+}

@@ -18,6 +18,8 @@ pub static ALL: &[&Feature] = &[
     // Requests that clients make first. None of these registers a handler on the stanza path, so among
     // themselves their order does not matter.
     &crate::session::FEATURE,
+    &crate::disco::FEATURE,
+    &crate::caps::FEATURE,
     &crate::ping::FEATURE,
     &crate::time::FEATURE,
     &crate::version::FEATURE,
@@ -57,7 +59,10 @@ pub fn enable(modules: &BTreeMap<String, ModuleConfig>) -> Result<Vec<Enabled>, 
                     match (key.as_str(), value) {
                         ("enabled", Value::Bool(switch)) => on = *switch,
                         ("enabled", _) => {
-                            return Err(format!("modules.{}: \"enabled\" must be true or false", feature.name));
+                            return Err(format!(
+                                "modules.{}: \"enabled\" must be true or false",
+                                feature.name
+                            ));
                         }
                         _ => set(feature, &mut options, key, value)?,
                     }

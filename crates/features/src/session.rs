@@ -14,7 +14,12 @@ use xml::Ns;
 pub static FEATURE: Feature = Feature {
     name: "session",
     summary: "Answers the session request of clients older than RFC 6121.",
-    specs: &[Spec { name: "RFC 3921", title: "XMPP: Instant Messaging and Presence", version: "", left_out: "" }],
+    specs: &[Spec {
+        name: "RFC 3921",
+        title: "XMPP: Instant Messaging and Presence",
+        version: "",
+        left_out: "",
+    }],
     iq: &KEYS,
     build,
     ..Feature::EMPTY
@@ -28,5 +33,25 @@ const KEYS: [IqKey; 2] = [
 fn build(builder: &mut Builder<'_>) {
     for key in KEYS {
         builder.iq(key, |_: &mut IqRequest<'_>| IqFlow::empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::{Engine, assert_same};
+
+    #[test]
+    fn rfc_3921_section_3_the_request_succeeds() {
+        let engine = Engine::new(&[&FEATURE]);
+        engine.user("juliet");
+        let juliet = engine.connect("juliet", "balcony");
+        for (to, from) in [("to='example.com'", "from='example.com'"), ("", "")] {
+            let answer = juliet.ask(&format!(
+                "<iq {to} type='set' id='sess_1'><session xmlns='urn:ietf:params:xml:ns:xmpp-session'/></iq>"
+            ));
+            let result = format!("<iq {from} to='juliet@example.com/balcony' type='result' id='sess_1'/>");
+            assert_same(&answer, &[result]);
+        }
     }
 }

@@ -36,3 +36,22 @@ fn build(builder: &mut Builder<'_>) {
         })
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::{Engine, assert_same};
+
+    #[test]
+    fn section_3_example() {
+        let engine = Engine::new(&[&FEATURE]);
+        engine.user("juliet");
+        let juliet = engine.connect("juliet", "balcony");
+        engine.clock.set_unix_millis(1_166_551_115_700);
+        assert_same(
+            &juliet.ask("<iq type='get' to='example.com' id='time_1'><time xmlns='urn:xmpp:time'/></iq>"),
+            &["<iq type='result' from='example.com' to='juliet@example.com/balcony' id='time_1'>\
+               <time xmlns='urn:xmpp:time'><tzo>Z</tzo><utc>2006-12-19T17:58:35Z</utc></time></iq>"],
+        );
+    }
+}

@@ -40,3 +40,37 @@ fn build(builder: &mut Builder<'_>) {
         })
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::{Engine, assert_same};
+    use throng_core::feature::Options;
+    use throng_core::{Enabled, Limits};
+
+    fn ask(show_os: bool) -> Vec<String> {
+        let mut options = Options::defaults(FEATURE.options);
+        options.set(FEATURE.options, "show_os", Value::Bool(show_os)).unwrap();
+        let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
+        engine.user("juliet");
+        engine
+            .connect("juliet", "balcony")
+            .ask("<iq type='get' to='example.com' id='version_1'><query xmlns='jabber:iq:version'/></iq>")
+    }
+    fn answer(os: &str) -> String {
+        format!(
+            "<iq type='result' from='example.com' to='juliet@example.com/balcony' id='version_1'>\
+             <query xmlns='jabber:iq:version'><name>Throng</name><version>test</version>{os}</query></iq>"
+        )
+    }
+
+    #[test]
+    fn section_2_name_and_version() {
+        assert_same(&ask(false), &[answer("")]);
+    }
+
+    #[test]
+    fn the_system_is_told_only_when_wanted() {
+        assert_same(&ask(true), &[answer(&format!("<os>{}</os>", std::env::consts::OS))]);
+    }
+}

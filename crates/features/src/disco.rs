@@ -1,0 +1,281 @@
+//! Service Discovery: XEP-0030 2.5.0, sections 3 (information) and 4 (items), for the domain and for accounts.
+//!
+//! What is answered comes from the declarations of the features that are on; see [`throng_core::disco`]. Another
+//! account's information is for those who may see its presence; its resources are its items. Everybody else is told
+//! what a missing account is told (section 8).
+//!
+//! Left out: publishing (section 5, deprecated); items of the domain, which come with the services that it offers.
+//!
+//! The trap: *may see its presence* is the target's roster, never the asker's, and the target may be offline: then
+//! the store is asked.
+
+use std::borrow::Cow;
+
+use jid::Jid;
+use stanza::{StanzaCondition, StanzaError};
+use store::{ErrorKind, StoreError, Stores, Subscription};
+use throng_core::disco::DiscoInfo;
+use throng_core::fault::store_error;
+use throng_core::feature::{Builder, Disco, Feature, Spec};
+use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
+use throng_core::{Account, Effects};
+use xml::{Ns, Writer};
+
+/// Service Discovery.
+pub static FEATURE: Feature = Feature {
+    name: "disco",
+    summary: "Tells what the server and its accounts offer.",
+    specs: &[Spec {
+        name: "XEP-0030",
+        title: "Service Discovery",
+        version: "2.5.0",
+        left_out: "Publishing items (5).",
+    }],
+    disco: &[
+        Disco::Server(Ns::DiscoInfo.as_str()),
+        Disco::Server(Ns::DiscoItems.as_str()),
+        Disco::Account(Ns::DiscoInfo.as_str()),
+        Disco::Account(Ns::DiscoItems.as_str()),
+    ],
+    iq: &[SERVER_INFO, SERVER_ITEMS, OWN_INFO, OWN_ITEMS, OTHER_INFO, OTHER_ITEMS],
+    build,
+    ..Feature::EMPTY
+};
+
+const SERVER_INFO: IqKey = IqKey::get(Target::Server, Ns::DiscoInfo, "query");
+const SERVER_ITEMS: IqKey = IqKey::get(Target::Server, Ns::DiscoItems, "query");
+const OWN_INFO: IqKey = IqKey::get(Target::OwnAccount, Ns::DiscoInfo, "query");
+const OWN_ITEMS: IqKey = IqKey::get(Target::OwnAccount, Ns::DiscoItems, "query");
+const OTHER_INFO: IqKey = IqKey::get(Target::Account, Ns::DiscoInfo, "query");
+const OTHER_ITEMS: IqKey = IqKey::get(Target::Account, Ns::DiscoItems, "query");
+
+fn build(builder: &mut Builder<'_>) {
+    builder.iq(SERVER_INFO, |r: &mut IqRequest<'_>| {
+        IqFlow::Reply(node(r).and_then(|node| info(&r.host.disco_server, node.as_deref())))
+    });
+    builder.iq(OWN_INFO, |r: &mut IqRequest<'_>| {
+        IqFlow::Reply(node(r).and_then(|node| info(&r.host.disco_account, node.as_deref())))
+    });
+    builder.iq(OTHER_INFO, |r: &mut IqRequest<'_>| other_info(r).unwrap_or_else(IqFlow::error));
+    builder.iq(SERVER_ITEMS, |r: &mut IqRequest<'_>| {
+        let known = &r.host.disco_server.nodes;
+        IqFlow::Reply(node(r).and_then(|node| match node {
+            // The node of XEP-0115 is another name for the domain, and has no items.
+            Some(node) if !known.contains(&node) => Err(StanzaCondition::ItemNotFound.into()),
+            node => Ok(items(node.as_deref(), None)),
+        }))
+    });
+    builder.iq(OWN_ITEMS, |r: &mut IqRequest<'_>| {
+        let account = r.session.map(|session| &*session.account);
+        IqFlow::Reply(node(r).and_then(|node| match node {
+            Some(_) => Err(StanzaCondition::ItemNotFound.into()),
+            None => Ok(items(None, account)),
+        }))
+    });
+    builder.iq(OTHER_ITEMS, |r: &mut IqRequest<'_>| IqFlow::Reply(other_items(r)));
+}
+
+/// The `node` of the request.
+fn node(request: &IqRequest<'_>) -> Result<Option<String>, StanzaError> {
+    let tree = request.tree()?;
+    let node = tree.root().child_elements().next().and_then(|query| query.attr("node"));
+    Ok(node.map(Cow::into_owned))
+}
+
+/// Section 3.1; with a node section 3.2, which wants it mirrored.
+fn info(info: &DiscoInfo, node: Option<&str>) -> IqAnswer {
+    if node.is_some_and(|node| !info.nodes.iter().any(|n| n == node)) {
+        return Err(StanzaCondition::ItemNotFound.into());
+    }
+    Ok(query(Ns::DiscoInfo, node, |w| info.write(w)))
+}
+
+/// Section 4.1: an account's available resources are its items.
+fn items(node: Option<&str>, account: Option<&Account>) -> Vec<u8> {
+    query(Ns::DiscoItems, node, |w| {
+        for session in account.map(Account::sessions).unwrap_or_default() {
+            if session.is_available() {
+                w.start("item").attr("jid", session.jid.as_str()).end();
+            }
+        }
+    })
+}
+
+fn query(ns: Ns, node: Option<&str>, content: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    let mut w = Writer::new(&mut out);
+    w.start_ns("query", ns).attr_opt("node", node);
+    content(&mut w);
+    w.end();
+    out
+}
+
+/// Section 8, rule 1: `service-unavailable` for those who may not see the account's presence.
+fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
+    let node = node(request)?;
+    let Some(to) = request.to else { return Ok(IqFlow::error(StanzaCondition::ServiceUnavailable)) };
+    let from = request.from.bare();
+    let host = request.host.clone();
+    let answer = move |trusted: bool| match trusted {
+        true => info(&host.disco_account, node.as_deref()),
+        false => Err(StanzaCondition::ServiceUnavailable.into()),
+    };
+    if let Some(account) = request.node.table.find(to) {
+        return Ok(IqFlow::Reply(answer(account.subscription(from).has(Subscription::FROM))));
+    }
+    let (stores, to, from) = (request.node.stores.clone(), to.bare().to_jid(), from.to_jid());
+    Ok(IqFlow::Wait(Box::pin(async move {
+        let answer = match may_see(&stores, &to, &from).await {
+            Ok(trusted) => answer(trusted),
+            Err(error) => Err(store_error(error)),
+        };
+        (answer, Effects::default())
+    })))
+}
+
+/// Section 8, rule 2: nothing for those who may not see the account's presence. Without a connected resource there is
+/// nothing for anybody, so the store need not be asked.
+fn other_items(request: &IqRequest<'_>) -> IqAnswer {
+    let node = node(request)?;
+    let account = request.to.and_then(|to| request.node.table.find(to));
+    match account.filter(|a| a.subscription(request.from.bare()).has(Subscription::FROM)) {
+        Some(_) if node.is_some() => Err(StanzaCondition::ItemNotFound.into()),
+        account => Ok(items(node.as_deref(), account.as_deref())),
+    }
+}
+
+/// Whether a subscription of `from` to `owner` is in the store.
+async fn may_see(stores: &Stores, owner: &Jid, from: &Jid) -> Result<bool, StoreError> {
+    let Some(owner) = stores.addresses.find(owner).await? else { return Ok(false) };
+    match stores.roster.get(owner).await {
+        Ok(roster) => {
+            Ok(roster.items.iter().any(|i| i.jid == *from && i.subscription.has(Subscription::FROM)))
+        }
+        // A contact's address has a number, but no account.
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::{Client, Engine, assert_same};
+
+    fn engine() -> Engine {
+        let engine = Engine::new(&[&FEATURE, &crate::ping::FEATURE]);
+        for user in ["romeo@example.net", "juliet", "nurse"] {
+            engine.user(user);
+        }
+        engine
+    }
+    fn ask(client: &Client, to: &str, what: &str) -> Vec<String> {
+        client.ask(&format!(
+            "<iq {to} id='1' type='get'><query xmlns='http://jabber.org/protocol/disco#{what}'/></iq>"
+        ))
+    }
+    fn reply(client: &Client, from: &str, payload: &str) -> String {
+        format!("<iq type='result' {from} to='{}' id='1'>{payload}</iq>", client.full())
+    }
+    fn error(client: &Client, from: &str, what: &str, kind: &str, condition: &str) -> String {
+        format!(
+            "<iq type='error' {from} to='{}' id='1'><query xmlns='http://jabber.org/protocol/disco#{what}'/>\
+             <error type='{kind}'><{condition} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>",
+            client.full()
+        )
+    }
+    const ACCOUNT: &str = "<query xmlns='http://jabber.org/protocol/disco#info'>\
+        <identity category='account' type='registered'/>\
+        <feature var='http://jabber.org/protocol/disco#info'/>\
+        <feature var='http://jabber.org/protocol/disco#items'/><feature var='urn:xmpp:ping'/></query>";
+    const NO_ITEMS: &str = "<query xmlns='http://jabber.org/protocol/disco#items'/>";
+
+    #[test]
+    fn section_3_1_the_server_tells_who_it_is() {
+        let engine = engine();
+        let romeo = engine.connect("romeo@example.net", "orchard");
+        let server = ACCOUNT.replace("account' type='registered'", "server' type='im' name='Throng'");
+        assert_same(
+            &ask(&romeo, "to='example.net'", "info"),
+            &[reply(&romeo, "from='example.net'", &server)],
+        );
+        assert_same(
+            &ask(&romeo, "to='example.com'", "info"),
+            &[reply(&romeo, "from='example.com'", &server)],
+        );
+        assert_same(
+            &ask(&romeo, "to='example.net'", "items"),
+            &[reply(&romeo, "from='example.net'", NO_ITEMS)],
+        );
+    }
+
+    #[test]
+    fn section_3_1_the_server_answers_for_ones_own_account() {
+        let engine = engine();
+        let romeo = engine.connect("romeo@example.net", "orchard");
+        assert_same(&ask(&romeo, "", "info"), &[reply(&romeo, "", ACCOUNT)]);
+        let own = "to='romeo@example.net'";
+        assert_same(&ask(&romeo, own, "info"), &[reply(&romeo, "from='romeo@example.net'", ACCOUNT)]);
+    }
+
+    #[test]
+    fn section_3_2_an_unknown_node_is_not_found() {
+        let engine = engine();
+        let romeo = engine.connect("romeo@example.net", "orchard");
+        for to in ["to='example.net'", ""] {
+            for what in ["info", "items"] {
+                let answer = romeo.ask(&format!(
+                    "<iq {to} id='1' type='get'>\
+                     <query xmlns='http://jabber.org/protocol/disco#{what}' node='music'/></iq>"
+                ));
+                assert!(
+                    answer[0].contains("<error type='cancel'><item-not-found"),
+                    "{to} {what}: {answer:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn section_8_only_those_who_see_the_presence_see_the_account() {
+        let engine = engine();
+        engine.contact("juliet", "romeo@example.net", Subscription::FROM);
+        let romeo = engine.connect("romeo@example.net", "orchard");
+        let nurse = engine.connect("nurse", "hall");
+        let (to, from) = ("to='juliet@example.com'", "from='juliet@example.com'");
+        let mut juliet = None;
+        for connected in [false, true] {
+            if connected {
+                juliet = Some(engine.connect("juliet", "balcony"));
+            }
+            assert_same(&ask(&romeo, to, "info"), &[reply(&romeo, from, ACCOUNT)]);
+            assert_same(
+                &ask(&nurse, to, "info"),
+                &[error(&nurse, from, "info", "cancel", "service-unavailable")],
+            );
+            assert_same(&ask(&nurse, to, "items"), &[reply(&nurse, from, NO_ITEMS)]);
+        }
+        drop(juliet);
+    }
+
+    #[test]
+    fn section_8_a_missing_account_looks_like_a_closed_one() {
+        let engine = engine();
+        let nurse = engine.connect("nurse", "hall");
+        let (to, from) = ("to='tybalt@example.com'", "from='tybalt@example.com'");
+        assert_same(
+            &ask(&nurse, to, "info"),
+            &[error(&nurse, from, "info", "cancel", "service-unavailable")],
+        );
+        assert_same(&ask(&nurse, to, "items"), &[reply(&nurse, from, NO_ITEMS)]);
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_is_said_so() {
+        let engine = engine();
+        let nurse = engine.connect("nurse", "hall");
+        engine.fail_store(true);
+        let answer = ask(&nurse, "to='juliet@example.com'", "info");
+        assert!(answer[0].contains("<resource-constraint "), "{answer:?}");
+    }
+}
