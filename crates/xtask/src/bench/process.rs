@@ -49,7 +49,13 @@ pub(crate) fn end_children_on_signals() -> Result<()> {
             send(id, Signal::KILL);
         }
         for folder in folders {
-            let _ = fs::remove_dir_all(folder);
+            // A process that is still ending may put a file there once more.
+            for _ in 0..40 {
+                if fs::remove_dir_all(&folder).is_ok() || !folder.exists() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
         }
         std::process::exit(130);
     })?;
