@@ -267,9 +267,8 @@ async fn write_all(pool: Pool, kit: Arc<Kit>, mut queue: mpsc::Receiver<Request>
         }
         jobs.retain(|job| !job.abandoned());
         if !jobs.is_empty() {
-            transaction(&pool, &kit, jobs).await;
+            transaction(&pool, &kit, jobs, weights).await;
         }
-        drop(weights);
         if let Some(done) = closing {
             queue.close();
             let _ = done.send(());
@@ -279,7 +278,7 @@ async fn write_all(pool: Pool, kit: Arc<Kit>, mut queue: mpsc::Receiver<Request>
 }
 
 /// Runs the jobs in one transaction and answers each of them.
-async fn transaction(pool: &Pool, kit: &Arc<Kit>, jobs: Vec<Box<dyn Job>>) {
+async fn transaction(pool: &Pool, kit: &Arc<Kit>, jobs: Vec<Box<dyn Job>>, weights: Vec<Weight>) {
     let mut finished: Vec<Box<dyn Finish>> = Vec::with_capacity(jobs.len());
     let mut conn = match pool.acquire(kit).await {
         Ok(conn) => conn,
@@ -293,6 +292,8 @@ async fn transaction(pool: &Pool, kit: &Arc<Kit>, jobs: Vec<Box<dyn Job>>) {
         kit.commits.fetch_add(1, Ordering::Relaxed);
     }
     let fault = outcome.err();
+    // Before the answers, so that a caller may use at once what it has freed.
+    drop(weights);
     for result in finished {
         result.settle(fault.as_ref());
     }

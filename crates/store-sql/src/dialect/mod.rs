@@ -66,20 +66,20 @@ pub(crate) fn marks(n: usize) -> String {
     vec!["?"; n].join(", ")
 }
 
-/// One statement in a few lengths.
-pub(crate) struct Sizes([(usize, String); 4]);
+/// One statement in a few lengths, the powers of two.
+pub(crate) struct Sizes([(usize, String); 9]);
 
 impl Sizes {
     /// The longest length.
     pub(crate) const MOST: usize = 256;
 
     pub(crate) fn new(text: impl Fn(usize) -> String) -> Sizes {
-        Sizes([1, 8, 64, Self::MOST].map(|n| (n, text(n))))
+        Sizes(std::array::from_fn(|power| (1 << power, text(1 << power))))
     }
 
     /// The shortest that takes `n` values; the caller repeats the last value to fill it. `n` is at most [`Self::MOST`].
     pub(crate) fn holding(&self, n: usize) -> (usize, &str) {
-        let found = self.0.iter().find(|(size, _)| *size >= n).unwrap_or(&self.0[3]);
+        let found = self.0.iter().find(|(size, _)| *size >= n).unwrap_or(&self.0[8]);
         (found.0, &found.1)
     }
 

@@ -93,6 +93,8 @@ pub(crate) fn pool(path: &Path, options: &Options, purpose: Use, size: u32, cach
         .busy_timeout(options.lock_wait)
         .foreign_keys(false)
         .row_buffer_size(ROWS_AHEAD)
+        // All statements of this crate in all their lengths.
+        .statement_cache_capacity(256)
         // A negative number means kibibytes.
         .pragma("cache_size", format!("-{}", (cache_bytes / 1024).max(64)))
         .disable_statement_logging();

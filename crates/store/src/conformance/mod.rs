@@ -59,7 +59,7 @@ pub fn block_on_ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Runs futures side by side; the results are in their order.
-pub async fn all<T>(futures: Vec<impl Future<Output = T> + Send>) -> Vec<T> {
+pub async fn all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(move |cx| {
         let mut waiting = false;

@@ -1,0 +1,172 @@
+//! What storage costs on SQLite: a bulk load, logins at several rates and several at once, offline messages.
+//!
+//! `cargo bench -p throng-store-sql` prints one line each. CPU is that of the whole process, user and system, from
+//! `getrusage`; resident memory from `/proc`. `ACCOUNTS=200000` is the default.
+#![allow(unsafe_code, reason = "getrusage has no safe wrapper among our dependencies")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a benchmark"
+)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jid::Jid;
+use store::{AddressId, BulkItem, BulkRoster, NewAccount, OfflineMessage, Stores, Subscription};
+use throng_store_sql::{Options, SqlStores};
+
+fn cpu() -> Duration {
+    // SAFETY: the structure is plain data and the call only fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    let span = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    span(usage.ru_utime) + span(usage.ru_stime)
+}
+
+fn resident_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS"));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+}
+
+fn user(n: usize) -> Jid {
+    Jid::parse(&format!("user{n}@localhost")).unwrap()
+}
+
+async fn load(stores: &Stores, accounts: usize) -> Vec<AddressId> {
+    let (wall, used) = (Instant::now(), cpu());
+    let credentials: Arc<[u8]> = vec![7; 300].into();
+    let new = (0..accounts).map(|n| NewAccount { jid: user(n), credentials: credentials.clone() }).collect();
+    let ids: Vec<AddressId> =
+        stores.accounts.create_bulk(new).await.unwrap().into_iter().map(store::Created::id).collect();
+    println!(
+        "bulk: {accounts} accounts in {:.1} s, CPU {:.1} s",
+        wall.elapsed().as_secs_f64(),
+        (cpu() - used).as_secs_f64()
+    );
+    let (wall, used) = (Instant::now(), cpu());
+    let at = |n: usize| ids[n % accounts];
+    let rosters = (0..accounts).map(|n| {
+        let items = [at(n + 1), at(n + 2), at(n + accounts - 1)].map(|contact| BulkItem {
+            contact,
+            name: None,
+            groups: vec![],
+            subscription: Subscription::BOTH | Subscription::IN_ROSTER,
+        });
+        BulkRoster { owner: ids[n], items: items.into() }
+    });
+    let stored = stores.roster.put_bulk(rosters.collect()).await.unwrap();
+    println!(
+        "bulk: {stored} roster entries in {:.1} s, CPU {:.1} s",
+        wall.elapsed().as_secs_f64(),
+        (cpu() - used).as_secs_f64()
+    );
+    ids
+}
+
+/// `side` tasks, each logging in one account after the other, with a pause between if there is one.
+async fn logins(
+    database: &Arc<SqlStores>,
+    accounts: usize,
+    side: usize,
+    each: usize,
+    pause: Option<Duration>,
+) {
+    let (wall, used, trips) = (Instant::now(), cpu(), database.round_trips());
+    let tasks: Vec<_> = (0..side)
+        .map(|task| {
+            let stores = database.stores();
+            tokio::spawn(async move {
+                let mut random = task as u64 + 1;
+                for _ in 0..each {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    let name = user((random >> 33) as usize % accounts);
+                    let login = stores.logins.login(name.as_ref()).await.unwrap().unwrap();
+                    assert_eq!(login.roster.len(), 3);
+                    if let Some(pause) = pause {
+                        tokio::time::sleep(pause).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let (wall, used) = (wall.elapsed(), cpu() - used);
+    let count = (side * each) as f64;
+    println!(
+        "logins: {side} at once{}: {:.1} us CPU each, {:.0} a second ({:.0} per core), {:.2} statements each, {} MB resident",
+        pause.map_or(String::new(), |pause| format!(", pauses of {pause:?}")),
+        used.as_secs_f64() * 1e6 / count,
+        count / wall.as_secs_f64(),
+        count / used.as_secs_f64(),
+        (database.round_trips() - trips) as f64 / count,
+        resident_kb() / 1024,
+    );
+}
+
+async fn messages(database: &Arc<SqlStores>, ids: &[AddressId], side: usize, each: usize) {
+    let (wall, used, commits) = (Instant::now(), cpu(), database.commits());
+    let tasks: Vec<_> = (0..side)
+        .map(|task| {
+            let (stores, ids) = (database.stores(), ids.to_vec());
+            tokio::spawn(async move {
+                for n in 0..each {
+                    let owner = ids[(task * 7919 + n * 104_729) % ids.len()];
+                    let message =
+                        OfflineMessage { owner, stored_at: 1, expires: None, stanza: vec![b'x'; 300] };
+                    stores.offline.append(vec![message], 1000).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let (wall, used) = (wall.elapsed(), cpu() - used);
+    let count = (side * each) as f64;
+    println!(
+        "offline: {side} at once: {:.1} us CPU each, {:.0} a second, {:.1} to a transaction",
+        used.as_secs_f64() * 1e6 / count,
+        count / wall.as_secs_f64(),
+        count / (database.commits() - commits) as f64
+    );
+}
+
+fn main() {
+    let accounts: usize = std::env::var("ACCOUNTS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000);
+    let directory = support::Directory::new();
+    support::runtime().block_on(async {
+        let clock = Arc::new(base::SystemClock::new());
+        let database = support::open_at(&directory.file(), &Options::default(), clock.clone()).await.unwrap();
+        let ids = load(&database.stores(), accounts).await;
+        database.close().await;
+        println!("file: {} MB", std::fs::metadata(directory.file()).unwrap().len() >> 20);
+
+        let database = support::open_at(&directory.file(), &Options::default(), clock).await.unwrap();
+        logins(&database, accounts, 1, 5000, None).await;
+        for side in [10, 100, 1000] {
+            logins(&database, accounts, side, 50_000 / side, None).await;
+        }
+        for rate in [500u64, 2000, 5000, 10_000] {
+            let pause = Duration::from_millis(200);
+            let side = (rate / 5) as usize;
+            logins(&database, accounts, side, 15, Some(pause)).await;
+        }
+        for side in [1, 10, 100, 1000] {
+            messages(&database, &ids, side, (20_000 / side).min(500)).await;
+        }
+        database.close().await;
+    });
+}

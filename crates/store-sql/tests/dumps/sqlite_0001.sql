@@ -1,0 +1,59 @@
+-- Schema 1 with contents, as the first release wrote it. Never edited.
+PRAGMA journal_mode = WAL;
+BEGIN TRANSACTION;
+CREATE TABLE account (
+    id             INTEGER PRIMARY KEY,
+    domain         INTEGER NOT NULL,
+    created_at     INTEGER NOT NULL,
+    disabled       INTEGER NOT NULL,
+    roster_version INTEGER NOT NULL,
+    credentials    BLOB NOT NULL
+) STRICT;
+INSERT INTO "account" VALUES(2,1,1767225600000,0,1809639014400001,X'736563726574');
+INSERT INTO "account" VALUES(3,1,1767225600000,0,1809639014400000,X'6F74686572');
+CREATE TABLE address (
+    id  INTEGER PRIMARY KEY AUTOINCREMENT,
+    jid TEXT NOT NULL UNIQUE
+) STRICT;
+INSERT INTO "address" VALUES(1,'example.org');
+INSERT INTO "address" VALUES(2,'ann@example.org');
+INSERT INTO "address" VALUES(3,'bob@example.org');
+INSERT INTO "address" VALUES(4,'eve@example.com');
+CREATE TABLE inbox (
+    owner    INTEGER PRIMARY KEY,
+    last_seq INTEGER NOT NULL,
+    waiting  INTEGER NOT NULL
+) STRICT;
+INSERT INTO "inbox" VALUES(2,1809639014400002,2);
+CREATE TABLE offline (
+    owner     INTEGER NOT NULL,
+    seq       INTEGER NOT NULL,
+    stored_at INTEGER NOT NULL,
+    expires   INTEGER,
+    stanza    BLOB NOT NULL,
+    PRIMARY KEY (owner, seq)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "offline" VALUES(2,1809639014400001,1,5000,X'3C6D6573736167653E3C626F64793E313C2F626F64793E3C2F6D6573736167653E');
+INSERT INTO "offline" VALUES(2,1809639014400002,2,NULL,X'3C6D6573736167653E3C626F64793E323C2F626F64793E3C2F6D6573736167653E');
+CREATE TABLE roster (
+    owner        INTEGER NOT NULL,
+    contact      INTEGER NOT NULL,
+    subscription INTEGER NOT NULL,
+    label        BLOB,
+    request      BLOB,
+    PRIMARY KEY (owner, contact)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "roster" VALUES(2,3,35,X'0103426F6207467269656E6473',NULL);
+INSERT INTO "roster" VALUES(2,4,8,NULL,X'3C70726573656E636520747970653D27737562736372696265272F3E');
+CREATE TABLE setting (
+    name  TEXT NOT NULL PRIMARY KEY,
+    value BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO "setting" VALUES('salt',X'706570706572');
+CREATE TABLE throng_schema (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at BIGINT NOT NULL);
+INSERT INTO "throng_schema" VALUES(1,'0001_start',1767225600000);
+CREATE INDEX account_domain ON account (domain, id);
+CREATE INDEX offline_expires ON offline (expires) WHERE expires IS NOT NULL;
+DELETE FROM "sqlite_sequence";
+INSERT INTO "sqlite_sequence" VALUES('address',4);
+COMMIT;
