@@ -86,7 +86,7 @@ fn set(feature: &Feature, options: &mut Options, key: &str, value: &Value) -> Re
 }
 
 /// `; did you mean "x"?`, or nothing if no name is near.
-fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
+pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
     match names.map(|n| (distance(name, n), n)).min() {
         Some((d, near)) if d <= 1 + name.len() / 3 => format!("; did you mean \"{near}\"?"),
         _ => String::new(),

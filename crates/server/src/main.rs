@@ -1,1 +1,35 @@
-fn main() {}
+//! The `throng` program: the commands, the configuration and the wiring of a node.
+//!
+//! It has no logic of its own worth a unit test: it reads what was asked for, puts the crates together and
+//! translates errors into one sentence. Wrong usage exits with 2, everything else that fails with 1.
+
+mod accounts;
+mod admin;
+mod cli;
+mod config;
+mod http;
+mod logs;
+mod out;
+mod run;
+mod runtime;
+mod status;
+mod wire;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = <cli::Cli as clap::Parser>::parse();
+    let result = match cli.command {
+        cli::Command::Serve { config } => run::serve(config.as_deref()),
+        cli::Command::Check { config } => run::check(config.as_deref()),
+        cli::Command::Account { command } => accounts::command(command),
+        cli::Command::Status { config, json } => status::command(config.as_deref(), json),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            out::error(&format!("throng: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

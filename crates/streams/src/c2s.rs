@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use base::spawn::BoxFuture;
-use net::{NetError, Scratch, Stream};
+use net::{NetError, Pass, Scratch, Stream};
 use stanza::{StreamCondition, StreamError};
 use throng_core::{Link, Session};
 use xml::Scope;
@@ -35,7 +35,8 @@ pub struct Connection {
     pub(crate) probed: bool,
     /// Said before a stream error: a SASL or TLS failure.
     pub(crate) last_words: Option<Vec<u8>>,
-    half_open: bool,
+    /// The place at the gate; it counts until it is dropped.
+    pass: Pass,
 }
 
 pub(crate) enum Phase {
@@ -59,20 +60,13 @@ pub(crate) enum Next {
 
 impl Connection {
     /// A connection that was just accepted.
-    pub fn new(stream: Stream, service: Arc<Service>) -> Connection {
+    pub fn new(stream: Stream, pass: Pass, service: Arc<Service>) -> Connection {
         let link = Arc::new(Link::new());
         let node = &service.node;
         let deadline = node.seconds().saturating_add(node.limits.negotiation_seconds);
         link.set_deadline(deadline);
         node.links.add(link.clone());
-        let admitted = service.admit();
         let phase = Phase::Negotiating(Box::new(Negotiation::new(deadline)));
-        if !admitted {
-            link.close(
-                StreamError::new(StreamCondition::ResourceConstraint)
-                    .text("too many connections; try again later"),
-            );
-        }
         Connection {
             stream,
             service,
@@ -83,7 +77,7 @@ impl Connection {
             blocked: 0,
             probed: false,
             last_words: None,
-            half_open: true,
+            pass,
         }
     }
 
@@ -115,9 +109,7 @@ impl Connection {
 
     /// The stream has a resource: it no longer counts as half open.
     pub(crate) fn settle(&mut self) {
-        if std::mem::take(&mut self.half_open) {
-            self.service.settled();
-        }
+        self.pass.authenticated();
     }
 
     /// Says the last words and waits for them to leave.
@@ -147,7 +139,6 @@ impl Connection {
 
     /// The session is over as far as others can see. What was still in the queue goes on elsewhere.
     fn forget(&mut self) {
-        self.settle();
         self.waiting = None;
         if let Phase::Bound(session) = &self.phase {
             let node = &self.service.node;

@@ -1,7 +1,6 @@
 //! What all connections of one listener share: the node, TLS settings, and what may be negotiated.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::Secret;
 use sasl::{Decoy, MechanismSet};
@@ -45,8 +44,6 @@ pub struct Service {
     pub default_domain: String,
     /// The parser's limits after authentication and before.
     pub limits: xml::Limits,
-    /// Streams that have no resource yet.
-    half_open: AtomicU32,
 }
 
 impl Service {
@@ -61,18 +58,6 @@ impl Service {
     ) -> Arc<Service> {
         let limits = node.limits.stanza();
         let decoy = Arc::new(Decoy::new(secret, sasl::DEFAULT_ITERATIONS));
-        Arc::new(Service { node, tls, policy, decoy, default_domain, limits, half_open: AtomicU32::new(0) })
-    }
-
-    /// Streams that have no resource yet.
-    pub fn half_open(&self) -> u32 {
-        self.half_open.load(Ordering::Relaxed)
-    }
-    /// Counts one more; false if there are too many.
-    pub(crate) fn admit(&self) -> bool {
-        self.half_open.fetch_add(1, Ordering::Relaxed) < self.node.limits.half_open
-    }
-    pub(crate) fn settled(&self) {
-        self.half_open.fetch_sub(1, Ordering::Relaxed);
+        Arc::new(Service { node, tls, policy, decoy, default_domain, limits })
     }
 }

@@ -1,0 +1,329 @@
+//! The administrator's requests: carried out on a running node through its socket, or straight on the database.
+//!
+//! The socket is a Unix socket in the data directory that only its owner may open: whoever can open it could
+//! read the database as well. One JSON object a line in each direction.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use jid::Jid;
+use serde::{Deserialize, Serialize};
+use store::{BulkItem, BulkRoster, NewAccount, Page, Stores, Subscription};
+use throng_core::Node;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+/// Longest request or answer that is read, in bytes.
+const LINE: u64 = 16 << 20;
+/// Accounts in one transaction of a bulk creation.
+const CHUNK: usize = 5_000;
+
+/// A request.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Request {
+    Add { jid: String, password: String },
+    Passwd { jid: String, password: String },
+    Remove { jid: String },
+    List { domain: String, after: u64 },
+    Show { jid: String },
+    Bulk { domain: String, prefix: String, from: u64, count: u64, password: String, ring: u32 },
+    Status,
+}
+
+/// An answer: lines for a person, and a cursor if there is more.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) lines: Vec<String>,
+    pub(crate) next: Option<u64>,
+    pub(crate) error: Option<String>,
+    pub(crate) status: Option<serde_json::Value>,
+}
+
+/// Where requests are carried out.
+pub(crate) struct Admin {
+    pub(crate) stores: Stores,
+    pub(crate) domains: Vec<String>,
+    pub(crate) iterations: u32,
+    /// The running node, if this is one.
+    pub(crate) node: Option<Arc<Node>>,
+}
+
+impl Admin {
+    /// Carries one request out.
+    pub(crate) async fn run(&self, request: Request) -> Result<Answer> {
+        let said = |line: String| Ok(Answer { lines: vec![line], ..Answer::default() });
+        match request {
+            Request::Add { jid, password } => {
+                let jid = self.account(&jid)?;
+                let credentials = self.derive(password).await?;
+                match self.stores.accounts.create(&jid, &credentials).await {
+                    Ok(_) => said(format!("{jid} added")),
+                    Err(error) if error.kind == store::ErrorKind::AlreadyExists => {
+                        bail!("{jid} exists already; change its password with: throng account passwd {jid}")
+                    }
+                    Err(error) => Err(anyhow!("{error}")),
+                }
+            }
+            Request::Passwd { jid, password } => {
+                let jid = self.account(&jid)?;
+                let credentials = self.derive(password).await?;
+                let found = self.stores.accounts.set_credentials(jid.as_ref(), &credentials).await;
+                if !found.map_err(|e| anyhow!("{e}"))? {
+                    return Err(missing(&jid));
+                }
+                said(format!("the password of {jid} is changed"))
+            }
+            Request::Remove { jid } => {
+                let jid = self.account(&jid)?;
+                let removed = self.stores.accounts.remove(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
+                let Some(removed) = removed else { return Err(missing(&jid)) };
+                if let Some(node) = &self.node
+                    && let Some(host) = node.host(jid.domain())
+                {
+                    node.account_removed(&host, jid.as_ref(), &removed.contacts);
+                }
+                said(format!("{jid} removed"))
+            }
+            Request::List { domain, after } => {
+                let page = Page::after(after, 1_000);
+                let slice = self.stores.accounts.list(&domain, page).await.map_err(|e| anyhow!("{e}"))?;
+                let lines = slice
+                    .items
+                    .iter()
+                    .map(|a| if a.disabled { format!("{} (disabled)", a.jid) } else { a.jid.to_string() });
+                Ok(Answer { lines: lines.collect(), next: slice.next, ..Answer::default() })
+            }
+            Request::Show { jid } => {
+                let jid = self.account(&jid)?;
+                let found = self.stores.accounts.show(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
+                let Some(found) = found else { return Err(missing(&jid)) };
+                self.show(&found).await
+            }
+            Request::Bulk { domain, prefix, from, count, password, ring } => {
+                let made = self.bulk(&domain, &prefix, from, count, password, ring).await?;
+                said(format!("{made} accounts added, {} were there already", count - made))
+            }
+            Request::Status => {
+                let Some(node) = &self.node else { bail!("the node is not running") };
+                Ok(Answer { status: Some(crate::status::figures(node)), ..Answer::default() })
+            }
+        }
+    }
+
+    async fn show(&self, found: &store::Account) -> Result<Answer> {
+        let roster = self.stores.roster.get(found.id).await.map_err(|e| anyhow!("{e}"))?;
+        let waiting = self.stores.offline.count(found.id).await.map_err(|e| anyhow!("{e}"))?;
+        let mut lines = vec![
+            format!("address   {}", found.jid),
+            format!("created   {}", stanza::payload::time::utc(found.created_at, false)),
+            format!("disabled  {}", if found.disabled { "yes" } else { "no" }),
+            format!(
+                "contacts  {}",
+                roster.items.iter().filter(|i| i.subscription.has(Subscription::IN_ROSTER)).count()
+            ),
+            format!("waiting   {waiting} messages"),
+        ];
+        if let Some(node) = &self.node {
+            let online = node.table.find(found.jid.as_ref());
+            for session in online.iter().flat_map(|a| a.sessions()) {
+                let state = match session.priority() {
+                    Some(priority) => format!("available, priority {priority}"),
+                    None => "not available".to_owned(),
+                };
+                lines.push(format!("online    {} ({state})", session.resource()));
+            }
+        }
+        Ok(Answer { lines, ..Answer::default() })
+    }
+
+    /// Checks that an address is a possible account here.
+    fn account(&self, text: &str) -> Result<Jid> {
+        let jid = Jid::parse(text).map_err(|e| anyhow!("\"{text}\" is not an address: {e}"))?;
+        if jid.local().is_none() || jid.resource().is_some() {
+            bail!("\"{text}\" is not an account; write NAME@DOMAIN, such as alice@{}", self.domains[0]);
+        }
+        if !self.domains.iter().any(|d| d == jid.domain()) {
+            bail!("{} is not served here; the domains are {}", jid.domain(), self.domains.join(", "));
+        }
+        Ok(jid)
+    }
+
+    async fn derive(&self, password: String) -> Result<Vec<u8>> {
+        derive(password, self.iterations).await
+    }
+
+    async fn bulk(
+        &self,
+        domain: &str,
+        prefix: &str,
+        from: u64,
+        count: u64,
+        password: String,
+        ring: u32,
+    ) -> Result<u64> {
+        if u64::from(ring) >= count.max(1) {
+            bail!("--roster ring:{ring} needs more than {ring} accounts");
+        }
+        let domain = self.account(&format!("x@{domain}"))?.domain().to_owned();
+        let credentials: Arc<[u8]> = self.derive(password).await?.into();
+        let mut ids = Vec::with_capacity(usize::try_from(count)?);
+        let mut made = 0;
+        let numbers: Vec<u64> =
+            (from..from.checked_add(count).context("--from and --count are too large")?).collect();
+        for chunk in numbers.chunks(CHUNK) {
+            let mut accounts = Vec::with_capacity(chunk.len());
+            for n in chunk {
+                let jid = Jid::from_parts(Some(&format!("{prefix}{n}")), &domain, None)
+                    .map_err(|e| anyhow!("\"{prefix}{n}@{domain}\" is not an address: {e}"))?;
+                accounts.push(NewAccount { jid, credentials: credentials.clone() });
+            }
+            let created = self.stores.accounts.create_bulk(accounts).await.map_err(|e| anyhow!("{e}"))?;
+            made += created.iter().filter(|c| matches!(c, store::Created::New(_))).count() as u64;
+            ids.extend(created.iter().map(|c| c.id()));
+        }
+        if ring > 0 {
+            let chunk = (50_000 / ring as usize).clamp(1, CHUNK);
+            for start in (0..ids.len()).step_by(chunk) {
+                let end = (start + chunk).min(ids.len());
+                let rosters = (start..end).map(|i| BulkRoster {
+                    owner: ids[i],
+                    items: neighbours(i, ids.len(), ring as usize)
+                        .into_iter()
+                        .map(|j| BulkItem {
+                            contact: ids[j],
+                            name: None,
+                            groups: Vec::new(),
+                            subscription: Subscription::BOTH.with(Subscription::IN_ROSTER),
+                        })
+                        .collect(),
+                });
+                self.stores.roster.put_bulk(rosters.collect()).await.map_err(|e| anyhow!("{e}"))?;
+            }
+        }
+        Ok(made)
+    }
+}
+
+/// The `ring` nearest neighbours of `i` in a ring of `n`. Always mutual: an odd ring pairs the accounts at the next
+/// distance off, block by block, and leaves the few without a partner with one contact less.
+fn neighbours(i: usize, n: usize, ring: usize) -> Vec<usize> {
+    let half = ring / 2;
+    let mut list: Vec<usize> = (1..=half).flat_map(|d| [(i + d) % n, (i + n - d) % n]).collect();
+    if ring % 2 == 1 {
+        let d = half + 1;
+        let partner = if (i / d).is_multiple_of(2) { i + d } else { i - d };
+        if partner < n {
+            list.push(partner);
+        }
+    }
+    list.sort_unstable();
+    list.dedup();
+    list.retain(|j| *j != i);
+    list
+}
+
+/// Derives the stored keys of a password, away from the worker threads.
+pub(crate) async fn derive(password: String, iterations: u32) -> Result<Vec<u8>> {
+    if password.is_empty() {
+        bail!("the password is empty");
+    }
+    let salt = base::id::random_bytes::<{ sasl::SALT_BYTES }>();
+    let work = tokio::task::spawn_blocking(move || sasl::Credentials::derive(&password, iterations, &salt));
+    let credentials = work.await.context("the password could not be derived")?;
+    Ok(credentials.map_err(|e| anyhow!("the password cannot be used: {e}"))?.encode())
+}
+
+fn missing(jid: &Jid) -> anyhow::Error {
+    anyhow!("there is no account {jid}; add it with: throng account add {jid}")
+}
+
+/// Serves the socket until the listener is dropped.
+pub(crate) async fn serve(listener: UnixListener, admin: Arc<Admin>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let admin = admin.clone();
+                let task = async move {
+                    if let Err(error) = converse(stream, &admin).await {
+                        tracing::debug!(%error, "an admin connection broke");
+                    }
+                };
+                tokio::runtime::Handle::current().spawn(task);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the admin socket cannot accept");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Binds the socket; only its owner may open it.
+pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
+    use std::os::unix::fs::PermissionsExt;
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)
+        .with_context(|| format!("the admin socket {} cannot be made", path.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+        .with_context(|| format!("the admin socket {} cannot be protected", path.display()))?;
+    Ok(listener)
+}
+
+async fn converse(stream: UnixStream, admin: &Admin) -> Result<()> {
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read.take(LINE));
+    let mut line = String::new();
+    while read.read_line(&mut line).await? > 0 {
+        let result = match serde_json::from_str::<Request>(&line) {
+            Ok(request) => admin.run(request).await,
+            Err(error) => Err(anyhow!("the request is not understood: {error}")),
+        };
+        let answer =
+            result.unwrap_or_else(|error| Answer { error: Some(format!("{error:#}")), ..Answer::default() });
+        let mut out = serde_json::to_vec(&answer)?;
+        out.push(b'\n');
+        write.write_all(&out).await?;
+        line.clear();
+        read.get_mut().set_limit(LINE);
+    }
+    Ok(())
+}
+
+/// A connection to a running node; `None` if none is running.
+pub(crate) async fn connect(path: &Path) -> Option<UnixStream> {
+    UnixStream::connect(path).await.ok()
+}
+
+/// Asks a running node.
+pub(crate) async fn ask(stream: &mut UnixStream, request: &Request) -> Result<Answer> {
+    let mut out = serde_json::to_vec(request)?;
+    out.push(b'\n');
+    stream.write_all(&out).await?;
+    let mut line = String::new();
+    BufReader::new((&mut *stream).take(LINE)).read_line(&mut line).await?;
+    let answer: Answer = serde_json::from_str(&line).context("the running node gave no answer")?;
+    match answer.error {
+        Some(error) => Err(anyhow!(error)),
+        None => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::neighbours;
+
+    #[test]
+    fn rings_are_mutual_and_of_the_right_size() {
+        for (n, ring) in [(10, 3), (100, 50), (7, 2), (1000, 3), (12, 5), (301, 150)] {
+            let all: Vec<Vec<usize>> = (0..n).map(|i| neighbours(i, n, ring)).collect();
+            for (i, list) in all.iter().enumerate() {
+                assert!(list.len() >= ring - ring % 2 && list.len() <= ring + 1, "{i} of {n}: {list:?}");
+                for j in list {
+                    assert!(all[*j].contains(&i), "{i} and {j} of {n} with {ring}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The command line. The names are a contract: tools are written against them.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// An XMPP server for very large services.
+#[derive(Parser)]
+#[command(name = "throng", version, about, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a node. Without a file: domain localhost, SQLite under ./data, an administrator made at the first start.
+    Serve {
+        /// The configuration file (TOML).
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Validate the configuration, certificates, addresses and database; exits with 1 and a list if something is wrong.
+    Check {
+        /// The configuration file (TOML).
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Accounts, on a running node through its admin socket, on a stopped one straight in the database.
+    Account {
+        #[command(subcommand)]
+        command: Account,
+    },
+    /// The figures of a running node.
+    Status {
+        /// The configuration file (TOML).
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Account {
+    /// Add an account. The password is read from standard input unless it is given.
+    Add {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// The address, such as alice@example.org.
+        jid: String,
+        /// The password; other users of this machine may see it here.
+        #[arg(long)]
+        password: Option<String>,
+    },
+    /// Change a password. It is read from standard input unless it is given.
+    Passwd {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// The address.
+        jid: String,
+        /// The password; other users of this machine may see it here.
+        #[arg(long)]
+        password: Option<String>,
+    },
+    /// Remove an account with all its data; contacts are told.
+    Remove {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// The address.
+        jid: String,
+    },
+    /// List the accounts of a domain.
+    List {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// The domain; the default domain if absent.
+        domain: Option<String>,
+    },
+    /// Show one account.
+    Show {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// The address.
+        jid: String,
+    },
+    /// Add many accounts of one password: PREFIX<FROM> to PREFIX<FROM+COUNT-1>.
+    Bulk {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// The domain.
+        #[arg(long, value_name = "D")]
+        domain: Option<String>,
+        /// What the names begin with.
+        #[arg(long, value_name = "P")]
+        prefix: String,
+        /// The first number.
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        from: u64,
+        /// How many.
+        #[arg(long, value_name = "K")]
+        count: u64,
+        /// Their password; read from standard input unless it is given.
+        #[arg(long, alias = "pw", value_name = "PW")]
+        password: Option<String>,
+        /// `ring:R`: each has the R nearest neighbours as mutual contacts.
+        #[arg(long, value_name = "ring:R")]
+        roster: Option<String>,
+    },
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ConfigFile {
+    /// The configuration file (TOML).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}

@@ -1,0 +1,265 @@
+//! `throng serve` and `throng check`: the life of a node from its first line of log to its last.
+//!
+//! SIGTERM and SIGINT drain: listeners close, streams end with `system-shutdown`, what waits for the disk is
+//! written, and the process exits with 0 within [`DRAIN`].
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use net::{Gate, GateLimits, Kind, Listener};
+use stanza::{StreamCondition, StreamError};
+use streams::Connection;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::admin::{self, Admin};
+use crate::config::Config;
+use crate::http::{self, Pages};
+use crate::runtime::{self, Tasks};
+use crate::wire::{self, Wired};
+use crate::{logs, out};
+
+/// Longest time that streams get to end; the whole exit stays below 10 s.
+const DRAIN: Duration = Duration::from_secs(7);
+
+/// Runs a node until it is told to stop.
+pub(crate) fn serve(path: Option<&Path>) -> Result<()> {
+    let config = Config::load(path)?;
+    logs::start(&config.log)?;
+    let runtime = runtime::start()?;
+    let result = runtime.block_on(run(&config));
+    // What is still running has had its time.
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    result
+}
+
+async fn run(config: &Config) -> Result<()> {
+    let tasks = Tasks(tokio::runtime::Handle::current());
+    let mut terminate = signal(SignalKind::terminate()).context("signals cannot be received")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("signals cannot be received")?;
+    let socket = config.socket();
+    if admin::connect(&socket).await.is_some() {
+        bail!("another node is running on {}; stop it or use another data_dir", config.data_dir.display());
+    }
+    let wired = wire::wire(config, &tasks).await?;
+    let password = first_start(config, &wired).await?;
+
+    let limits = GateLimits {
+        connections: config.limits.connections,
+        half_open: config.limits.half_open,
+        per_address: config.limits.connections_per_address,
+    };
+    let gate = Gate::new(limits);
+    // Operators must get in when clients have taken everything.
+    let http_gate = Gate::new(GateLimits { connections: 256, half_open: 0, per_address: 0 });
+    let ready = Arc::new(AtomicBool::new(false));
+    let pages =
+        Arc::new(Pages { node: wired.node.clone(), registry: wired.registry.clone(), ready: ready.clone() });
+    let mut accepting = Vec::new();
+    let mut places = Vec::new();
+    for listen in &config.listen {
+        let gate = if listen.kind == Kind::Http { http_gate.clone() } else { gate.clone() };
+        let listener = Listener::bind(listen.kind, listen.address, gate, |port| {
+            port.limits = config.limits.stanza();
+            port.early_limits = config.limits.negotiation();
+        })?;
+        places.push(place(listen.kind, listener.port().local));
+        tracing::info!(kind = listen.kind.name(), address = %listener.port().local, "listening");
+        accepting.push(if listen.kind == Kind::Http {
+            tasks.0.spawn(accept_http(listener, pages.clone()))
+        } else {
+            tasks.0.spawn(accept(listener, wired.service(config, listen), wired.tls.clone()))
+        });
+    }
+    let admin = Arc::new(Admin {
+        stores: wired.node.stores.clone(),
+        domains: config.domains.clone(),
+        iterations: config.iterations,
+        node: Some(wired.node.clone()),
+    });
+    let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
+    let chores = tasks.0.spawn(chores(wired.node.clone(), wired.tls.clone()));
+    ready.store(true, Ordering::Relaxed);
+    greet(config, &places, password.as_deref());
+
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!(sessions = wired.node.table.sessions(), "stopping");
+    ready.store(false, Ordering::Relaxed);
+    for task in &accepting {
+        task.abort();
+    }
+    drain(&wired).await;
+    admin_task.abort();
+    chores.abort();
+    let _ = std::fs::remove_file(&socket);
+    wired.database.close().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn accept(listener: Listener, service: Arc<streams::Service>, tls: Option<Arc<net::tls::Config>>) {
+    let runtime = tokio::runtime::Handle::current();
+    loop {
+        let accepted = listener.accept().await;
+        match accepted.into_stream(tls.as_deref()) {
+            Ok((stream, pass)) => {
+                runtime.spawn(Connection::new(stream, pass, service.clone()));
+            }
+            Err(error) => tracing::warn!(%error, "a connection could not be served"),
+        }
+    }
+}
+
+async fn accept_http(listener: Listener, pages: Arc<Pages>) {
+    let runtime = tokio::runtime::Handle::current();
+    loop {
+        runtime.spawn(http::serve(listener.accept().await, pages.clone()));
+    }
+}
+
+/// What happens by the clock: alarms every second, certificates every five, expiry every hour.
+async fn chores(node: Arc<throng_core::Node>, tls: Option<Arc<net::tls::Config>>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    for second in 0_u64.. {
+        tick.tick().await;
+        node.sweep();
+        if second % 5 == 4
+            && let Some(tls) = tls.clone()
+        {
+            let reload = tokio::task::spawn_blocking(move || tls.reload()).await;
+            match reload {
+                Ok(net::tls::Reload::Reloaded) => tracing::info!("certificates are loaded again"),
+                Ok(net::tls::Reload::Kept(reason)) => {
+                    tracing::error!(reason, "the new certificates cannot be used; the old ones stay");
+                }
+                _ => {}
+            }
+        }
+        if second % 3600 == 3599 {
+            let now = node.clock.unix_millis();
+            match node.stores.offline.expire(now, 100_000).await {
+                Ok(count) => tracing::debug!(count, "stored messages expired"),
+                Err(error) => tracing::warn!(%error, "stored messages could not be expired"),
+            }
+        }
+    }
+}
+
+/// Ends all streams, and waits until they are gone or the time is up.
+async fn drain(wired: &Wired) {
+    let bye = StreamError::new(StreamCondition::SystemShutdown).text("the server stops");
+    let end = tokio::time::sleep(DRAIN);
+    tokio::pin!(end);
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    let mut passed = 0_u32;
+    while !wired.node.links.is_empty() {
+        // Again each time: a connection may have come in between.
+        wired.node.links.close_all(&bye);
+        tokio::select! {
+            _ = tick.tick() => {
+                passed += 1;
+                if passed.is_multiple_of(50) {
+                    wired.node.sweep();
+                }
+            }
+            () = &mut end => {
+                tracing::warn!(connections = wired.node.links.len(), "some connections did not end in time");
+                return;
+            }
+        }
+    }
+}
+
+/// Without a configuration file and without accounts: makes the administrator and returns the password.
+async fn first_start(config: &Config, wired: &Wired) -> Result<Option<String>> {
+    if !config.embedded {
+        return Ok(None);
+    }
+    let Some(admin) = config.admins.first() else { return Ok(None) };
+    let jid = jid::Jid::parse(admin).map_err(|e| anyhow!("{e}"))?;
+    let accounts = &wired.node.stores.accounts;
+    if accounts.count(jid.domain()).await.map_err(|e| anyhow!("{e}"))? > 0 {
+        return Ok(None);
+    }
+    let password = base::id::random_id();
+    let credentials = admin::derive(password.clone(), config.iterations).await?;
+    accounts.create(&jid, &credentials).await.map_err(|e| anyhow!("{e}"))?;
+    Ok(Some(password))
+}
+
+fn place(kind: Kind, address: std::net::SocketAddr) -> String {
+    match kind {
+        Kind::C2s => format!("clients        {address}"),
+        Kind::C2sTls => format!("clients, TLS   {address}"),
+        _ => format!("HTTP           http://{address}/metrics"),
+    }
+}
+
+/// Says where to go.
+fn greet(config: &Config, places: &[String], password: Option<&str>) {
+    out::line(&format!("Throng {} serves {}", env!("CARGO_PKG_VERSION"), config.domains.join(", ")));
+    for place in places {
+        out::line(&format!("  {place}"));
+    }
+    if let (Some(password), Some(admin)) = (password, config.admins.first()) {
+        out::line(&format!("  administrator  {admin}, password {password} (shown only this once)"));
+    }
+    out::line(&format!("  add a user     throng account add alice@{}", config.domain()));
+    out::line("Stop with Ctrl-C.");
+}
+
+/// Validates everything that can be validated without serving.
+pub(crate) fn check(path: Option<&Path>) -> Result<()> {
+    let config = Config::load(path)?;
+    logs::start(&config.log)?;
+    let runtime = runtime::start()?;
+    let faults = runtime.block_on(examine(&config));
+    if faults.is_empty() {
+        out::line("the configuration is good");
+        return Ok(());
+    }
+    for fault in &faults {
+        out::error(&format!("- {fault}"));
+    }
+    bail!(
+        "{} to mend",
+        if faults.len() == 1 { "1 thing".to_owned() } else { format!("{} things", faults.len()) }
+    );
+}
+
+async fn examine(config: &Config) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut note = |what: Result<()>| {
+        if let Err(error) = what {
+            faults.push(format!("{error:#}"));
+        }
+    };
+    note(wire::hosts(config).map(drop));
+    note(
+        std::fs::create_dir_all(&config.data_dir)
+            .with_context(|| format!("the directory {} cannot be made", config.data_dir.display())),
+    );
+    note(wire::tls(config).map(drop));
+    let running = admin::connect(&config.socket()).await.is_some();
+    if !running {
+        for listen in &config.listen {
+            note(
+                Listener::bind(listen.kind, listen.address, Gate::default(), |_| {})
+                    .map(drop)
+                    .map_err(Into::into),
+            );
+        }
+    }
+    let tasks = Tasks(tokio::runtime::Handle::current());
+    match wire::open_database(config, &tasks).await {
+        Ok(database) => database.close().await,
+        Err(error) => note(Err(error)),
+    }
+    faults
+}

@@ -1,0 +1,103 @@
+//! Puts a node together from its configuration.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use base::Secret;
+use base::clock::{Clock, SystemClock};
+use cluster::SingleNode;
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use store_sql::SqlStores;
+use streams::Service;
+use throng_core::metrics::Metrics;
+use throng_core::{Host, Hosts, Node};
+
+use crate::config::{Config, Listen};
+use crate::runtime::Tasks;
+
+/// A node and what belongs to it.
+pub(crate) struct Wired {
+    pub(crate) node: Arc<Node>,
+    pub(crate) database: Arc<SqlStores>,
+    pub(crate) tls: Option<Arc<net::tls::Config>>,
+    pub(crate) registry: Arc<Mutex<Registry>>,
+    secret: Secret,
+}
+
+/// Opens the database of a configuration.
+pub(crate) async fn open_database(config: &Config, tasks: &Tasks) -> Result<Arc<SqlStores>> {
+    let options = store_sql::Options { pool_size: config.pool_size, ..store_sql::Options::default() };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    SqlStores::open(&config.storage_url, &options, clock, tasks).await.map_err(|e| anyhow!("{e}"))
+}
+
+/// Builds all hosts.
+pub(crate) fn hosts(config: &Config) -> Result<Hosts> {
+    let enabled = features::registry::enable(&config.modules).map_err(|e| anyhow!("[modules] {e}"))?;
+    let mut hosts = Hosts::new();
+    for domain in &config.domains {
+        let host = Host::build(domain, &enabled, &config.limits)?;
+        hosts.insert(host.domain().to_owned(), Arc::new(host));
+    }
+    Ok(hosts)
+}
+
+/// Loads certificates, or makes them.
+pub(crate) fn tls(config: &Config) -> Result<Option<Arc<net::tls::Config>>> {
+    let wanted =
+        config.listen.iter().any(|l| l.kind != net::Kind::Http && l.policy.tls != streams::TlsPolicy::Off);
+    if !wanted {
+        return Ok(None);
+    }
+    let settings = net::tls::Settings {
+        domains: config.domains.clone(),
+        certificates: config.tls.certificates.clone(),
+        self_signed: config.data_dir.join("tls"),
+        client_authorities: config.tls.client_authorities.clone(),
+        server_authorities: None,
+    };
+    let tls = net::tls::Config::load(settings).context("[tls]")?;
+    for domain in tls.uncovered() {
+        tracing::warn!(domain, "no certificate is good for this domain; clients will refuse to connect");
+    }
+    Ok(Some(Arc::new(tls)))
+}
+
+/// Puts the node together.
+pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
+    std::fs::create_dir_all(&config.data_dir)
+        .with_context(|| format!("the directory {} cannot be made", config.data_dir.display()))?;
+    let hosts = hosts(config)?;
+    let tls = tls(config)?;
+    let database = open_database(config, tasks).await?;
+    let stores = database.stores();
+    let fresh = base::id::random_bytes::<32>();
+    let secret = stores.settings.put_if_absent("decoy-secret", &fresh).await.map_err(|e| anyhow!("{e}"))?;
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let node = Node::new(throng_core::Parts {
+        hosts,
+        stores,
+        cluster: Arc::new(SingleNode::new(cluster::NodeId::new("node-1").context("a node name")?)),
+        clock: Arc::new(SystemClock::new()),
+        spawner: Arc::new(tasks.clone()),
+        metrics,
+        limits: config.limits.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+    });
+    Ok(Wired { node, database, tls, registry: Arc::new(Mutex::new(registry)), secret: Secret::new(secret) })
+}
+
+impl Wired {
+    /// What the connections of one listener share.
+    pub(crate) fn service(&self, config: &Config, listen: &Listen) -> Arc<Service> {
+        Service::new(
+            self.node.clone(),
+            self.tls.clone(),
+            listen.policy.clone(),
+            &self.secret,
+            config.domain().to_owned(),
+        )
+    }
+}
