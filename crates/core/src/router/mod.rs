@@ -50,6 +50,14 @@ pub(crate) enum Then {
     Undelivered { frame: Frame, from: Jid, to: Jid, at: usize, flow: Flow },
     Available { session: Arc<Session>, at: usize, flow: Flow },
     Reply { reply: Reply, answer: IqAnswer },
+    Nothing,
+}
+
+impl Resumed {
+    /// What has to come behind something that waits.
+    fn behind(effects: Effects, then: Then) -> BoxFuture<'static, Resumed> {
+        Box::pin(std::future::ready(Resumed { effects, then }))
+    }
 }
 
 impl Node {
@@ -67,8 +75,12 @@ impl Node {
                 let resumed = later.await;
                 let mut work = Work { effects: resumed.effects, ..Work::default() };
                 node.perform_now(&mut work);
-                node.resume(resumed.then, &mut work);
-                node.perform_now(&mut work);
+                if work.pending.is_empty() {
+                    node.resume(resumed.then, &mut work);
+                    node.perform_now(&mut work);
+                } else {
+                    work.pending.push(Resumed::behind(Effects::default(), resumed.then));
+                }
                 // What the resumed stanza waits for comes before anything that was behind it.
                 for later in work.pending.into_iter().rev() {
                     queue.push_front(later);
@@ -84,10 +96,18 @@ impl Node {
         }
     }
 
+    /// Performs effects in order. Behind a routed stanza that has to wait the rest waits as well: what one
+    /// handler sends to one recipient must arrive in that order.
     fn perform_now(self: &Arc<Self>, work: &mut Work) {
         while !work.effects.is_empty() {
-            for effect in std::mem::take(&mut work.effects).0 {
+            let mut effects = std::mem::take(&mut work.effects).0.into_iter();
+            while let Some(effect) = effects.next() {
+                let (routed, waiting) = (matches!(effect, Effect::Route { .. }), work.pending.len());
                 self.perform_one(effect, work);
+                if routed && work.pending.len() > waiting && effects.len() > 0 {
+                    work.pending.push(Resumed::behind(Effects(effects.collect()), Then::Nothing));
+                    break;
+                }
             }
         }
     }
@@ -139,6 +159,7 @@ impl Node {
                 }
             }
             Then::Reply { reply, answer } => self.reply(reply, answer, work),
+            Then::Nothing => {}
         }
     }
 

@@ -14,6 +14,10 @@ pub const EPHEMERAL: u64 = 1 << 1;
 pub const ROSTER_VERSIONS: u64 = 1 << 2;
 /// Waiting messages were asked for since the resource became available.
 pub const OFFLINE_FETCHED: u64 = 1 << 3;
+/// Unanswered subscription requests were shown since the resource became available.
+pub const REQUESTS_SHOWN: u64 = 1 << 4;
+/// Bits that mean *since the resource became available*: cleared when it becomes unavailable.
+pub const SINCE_AVAILABLE: u64 = OFFLINE_FETCHED | REQUESTS_SHOWN;
 
 impl Flags {
     /// All bits.

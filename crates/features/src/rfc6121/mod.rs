@@ -1,0 +1,130 @@
+//! Instant messaging and presence: RFC 6121, as three features and one table.
+//!
+//! [`roster`] answers for the contact list (section 2), [`subscription`] keeps it in step with the contacts (section 3,
+//! by the rules of [`states`]), [`presence`] sends who is there (section 4). Delivery of messages (section 8) is the
+//! engine's own, in `throng_core::router::rules`.
+//!
+//! What the three share is here: how a roster entry looks on the wire, and what follows from a change of one.
+//!
+//! The trap: the store is the truth, the account's view of it follows. Every change goes through [`changed`], or
+//! the view, the other resources and later logins do not learn of it.
+
+pub mod presence;
+pub mod roster;
+pub mod states;
+pub mod subscription;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use jid::{Jid, JidRef};
+use stanza::{Addresses, PresenceType, restamp};
+use store::roster::shown_differs;
+use store::{Changed, RosterItem, Subscription};
+use throng_core::session::flags;
+use throng_core::{Account, Effect, Effects, Frame, Node};
+use xml::{Ns, Writer};
+
+/// Takes a change of the store over: the account's view, and the push to its interested resources (section 2.1.6).
+/// With `always` the push is sent even if the client's own request changed nothing (section 2.3.2).
+fn changed(
+    node: &Node,
+    owner: JidRef<'_>,
+    contact: &Jid,
+    done: &Changed,
+    always: bool,
+    effects: &mut Effects,
+) {
+    if done.before != done.after {
+        node.roster_changed(owner, contact.as_ref(), done.after.as_ref(), done.version);
+    }
+    if !always && !shown_differs(done.before.as_ref(), done.after.as_ref()) {
+        return;
+    }
+    let Some(account) = node.table.find(owner) else { return };
+    let shown = done.after.as_ref().filter(|item| item.subscription.has(Subscription::IN_ROSTER));
+    let push = Frame::build(|w| {
+        w.start("iq").attr("type", "set").attr("id", &base::id::random_id());
+        w.start_ns("query", Ns::Roster).attr("ver", &done.version.to_string());
+        match shown {
+            Some(item) => write_item(w, item),
+            None => {
+                w.start("item").attr("jid", contact.as_str()).attr("subscription", "remove").end();
+            }
+        }
+        w.end().end();
+    });
+    if let Some(push) = push {
+        effects.add(Effect::Push(account, push));
+    }
+}
+
+/// Writes an entry as clients see it (section 2.1.2).
+fn write_item(w: &mut Writer<'_>, item: &RosterItem) {
+    w.start("item").attr("jid", item.jid.as_str()).attr_opt("name", item.name.as_deref());
+    w.attr("subscription", item.subscription.as_str());
+    if item.subscription.has(Subscription::ASK) {
+        w.attr("ask", "subscribe");
+    }
+    if item.subscription.has(Subscription::APPROVED) {
+        w.attr("approved", "true");
+    }
+    for group in &item.groups {
+        w.leaf("group", group);
+    }
+    w.end();
+}
+
+/// The same stanza with other addresses.
+fn addressed(frame: &Frame, from: JidRef<'_>, to: Option<JidRef<'_>>) -> Frame {
+    let mut out = Vec::with_capacity(frame.bytes().len() + 64);
+    let addresses = Addresses { from: Some(from.as_str()), to: to.map(|t| t.as_str()) };
+    let head = restamp(frame.bytes(), frame.head(), addresses, &mut out);
+    Frame::new(head, &out)
+}
+
+/// A presence without content.
+fn bare_presence(
+    from: JidRef<'_>,
+    to: Option<JidRef<'_>>,
+    ty: PresenceType,
+    id: Option<&str>,
+) -> Option<Frame> {
+    Frame::build(|w| {
+        w.start("presence").attr("from", from.as_str()).attr_opt("to", to.map(|t| t.as_str()));
+        w.attr_opt("id", id).attr_opt("type", ty.as_str()).end();
+    })
+}
+
+/// Routes the last presence of each available resource to one entity (sections 3.1.5 and 4.3.2 rule 4). True if
+/// there was any.
+fn send_current(account: &Account, to: JidRef<'_>, effects: &mut Effects) -> bool {
+    let before = effects.0.len();
+    account.each_session(|session| {
+        let presence = session.with(|state| state.presence.clone());
+        if let Some(presence) = presence {
+            let frame = addressed(&presence, session.full(), Some(to));
+            effects.route(Some(frame), session.jid.clone(), to.to_jid());
+        }
+    });
+    effects.0.len() > before
+}
+
+/// Routes `unavailable` from each available resource to one entity (sections 3.2.2 and 3.3.3).
+fn send_unavailable(account: &Account, to: JidRef<'_>, effects: &mut Effects) {
+    account.each_session(|session| {
+        if session.is_available() {
+            let frame = bare_presence(session.full(), Some(to), PresenceType::Unavailable, None);
+            effects.route(frame, session.jid.clone(), to.to_jid());
+        }
+    });
+}
+
+/// Whether the account is that of an anonymous user, of whom the store knows nothing.
+fn is_ephemeral(account: &Arc<Account>) -> bool {
+    let mut ephemeral = false;
+    account.each_session(|session| ephemeral |= session.flags.has(flags::EPHEMERAL));
+    ephemeral
+}

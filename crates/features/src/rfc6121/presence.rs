@@ -1,0 +1,378 @@
+//! Exchanging presence: RFC 6121 section 4.
+//!
+//! A presence without `to` becomes the session's presence and goes to every contact with `FROM` as one frame; the
+//! receivers' own addresses are put in while their queues are written. Probes are never sent between local accounts,
+//! because both sides are here (section 4.3.1): the new resource is handed what probes would bring.
+//!
+//! As sections 4.2.2, 4.4.2 and 4.5.2 say, the resource that sent a presence gets it back as well.
+//!
+//! Left out: probes and broadcasts to contacts of other servers, which come with server-to-server streams; the time of
+//! the last unavailable presence in the answer to a probe (section 4.3.2 rule 3, a SHOULD), which nothing keeps.
+//!
+//! The trap: the handler for broadcasts is in the last phase and ends the chain. Whoever wants to see or change a
+//! broadcast must be in an earlier phase.
+
+use std::sync::Arc;
+
+use jid::JidRef;
+use stanza::{Head, Kind, KindSet, PresenceType, StanzaCondition, StanzaError};
+use store::{ErrorKind, Subscription};
+use throng_core::fault::store_error;
+use throng_core::feature::{self, Builder, Feature, OptionSpec, Spec, Value};
+use throng_core::hooks::{ClosingCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, Verdict};
+use throng_core::limits::FRAME_LIMITS;
+use throng_core::session::flags;
+use throng_core::{Account, Effect, Effects, Frame, Session};
+use xml::{Event, Ns, Reader, Scope};
+
+use super::{addressed, bare_presence, send_current};
+
+/// The declaration.
+pub static FEATURE: Feature = Feature {
+    name: "presence",
+    summary: "Tells contacts who is there.",
+    specs: &[Spec {
+        name: "RFC 6121",
+        title: "XMPP: Instant Messaging and Presence",
+        version: "",
+        left_out: "section 4.3: probes to other servers; the time in the answer to a probe of somebody who is not there",
+    }],
+    options: &[OptionSpec {
+        key: "presence_bytes",
+        kind: feature::Kind::Int(1_024, 65_536),
+        default: Value::Int(4_096),
+        doc: "The largest presence that is broadcast and kept, in bytes.",
+    }],
+    build,
+    ..Feature::EMPTY
+};
+
+const fn of(ty: PresenceType) -> KindSet {
+    KindSet::of(Kind::Presence(ty))
+}
+
+fn build(b: &mut Builder<'_>) {
+    let limit = usize::try_from(b.options.int("presence_bytes")).unwrap_or(usize::MAX);
+    let outbound = of(PresenceType::Available)
+        .and(of(PresenceType::Unavailable))
+        .and(of(PresenceType::Probe))
+        .and(of(PresenceType::Error));
+    b.outgoing(Phase::Notify, Interest::kinds(outbound), move |ctx: &mut OutgoingCtx<'_>| {
+        outgoing(ctx, limit)
+    });
+    b.incoming(Phase::Rewrite, Interest::kinds(of(PresenceType::Probe)), probe);
+    b.incoming(Phase::Notify, Interest::kinds(of(PresenceType::Unavailable)), left);
+    b.closing(Phase::Notify, Interest::ALL, closing);
+}
+
+fn outgoing(ctx: &mut OutgoingCtx<'_>, limit: usize) -> Flow {
+    let Kind::Presence(ty) = ctx.frame.kind() else { return Flow::Next };
+    let taken = match (ty, ctx.to) {
+        (PresenceType::Available | PresenceType::Unavailable, None) if ctx.frame.bytes().len() > limit => {
+            let text = format!("a presence has at most {limit} bytes");
+            Err(StanzaError::new(StanzaCondition::PolicyViolation).text(text))
+        }
+        (PresenceType::Available, None) => available(ctx),
+        (PresenceType::Unavailable, None) => {
+            unavailable(ctx.session, ctx.frame, true, ctx.effects);
+            Ok(())
+        }
+        (PresenceType::Available | PresenceType::Unavailable, Some(to)) => {
+            return directed(ctx, ty, to);
+        }
+        // To nobody, so to nobody.
+        (_, None) => Ok(()),
+        _ => return Flow::Next,
+    };
+    match taken {
+        Ok(()) => Flow::Stop(Verdict::Consumed),
+        Err(error) => Flow::Stop(Verdict::Refused(error)),
+    }
+}
+
+/// Sections 4.2.2 and 4.4.2.
+fn available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
+    let (session, frame) = (ctx.session, &*ctx.frame);
+    let account = &session.account;
+    let priority = priority(frame.head(), frame.bytes())?;
+    let before = session.with(|state| {
+        // A session that was ended from outside must not come back to life.
+        if session.is_ended() {
+            return None;
+        }
+        let before = (state.presence.is_none(), state.priority);
+        state.presence = Some(frame.clone());
+        state.priority = priority;
+        Some(before)
+    });
+    let Some((initial, old)) = before else { return Ok(()) };
+    let effects = &mut *ctx.effects;
+    spread(session, frame, effects);
+    effects.add(Effect::SendTo(session.clone(), frame.clone()));
+    if initial {
+        account.each_session(|other| {
+            if !Arc::ptr_eq(other, session)
+                && let Some(presence) = other.with(|state| state.presence.clone())
+            {
+                effects.add(Effect::SendTo(session.clone(), presence));
+            }
+        });
+        ctx.node.each_presence(account, |presence| {
+            effects.add(Effect::SendTo(session.clone(), presence.clone()));
+        });
+    }
+    if initial || old != priority {
+        effects.add(Effect::Available(session.clone()));
+    }
+    Ok(())
+}
+
+/// To the contacts and to the other resources of the account.
+fn spread(session: &Arc<Session>, frame: &Frame, effects: &mut Effects) {
+    effects.add(Effect::Broadcast {
+        account: session.account.clone(),
+        frame: frame.clone(),
+        to: Subscription::FROM,
+    });
+    effects.add(Effect::Siblings { except: session.clone(), frame: frame.clone() });
+}
+
+/// Section 4.5.2, and section 4.6.3 for those who were told directly. With `echo` the resource itself hears of it too.
+fn unavailable(session: &Arc<Session>, frame: &Frame, echo: bool, effects: &mut Effects) {
+    let (was_available, directed) = session.with(|state| {
+        state.priority = 0;
+        (state.presence.take().is_some(), state.directed.take())
+    });
+    session.flags.clear(flags::SINCE_AVAILABLE);
+    if was_available {
+        spread(session, frame, effects);
+    }
+    if echo {
+        effects.add(Effect::SendTo(session.clone(), frame.clone()));
+    }
+    for to in directed.into_iter().flat_map(|list| *list) {
+        // Who has become a subscriber meanwhile was reached already (section 4.6.1).
+        if was_available && session.account.subscription(to.as_ref()).has(Subscription::FROM) {
+            continue;
+        }
+        let frame = addressed(frame, session.full(), Some(to.as_ref()));
+        effects.route(Some(frame), session.jid.clone(), to);
+    }
+}
+
+/// However a session ends, it was the last that others hear of it (section 4.5.2).
+fn closing(ctx: &mut ClosingCtx<'_>) -> Flow {
+    let known = ctx.session.with(|state| state.presence.is_some() || state.directed.is_some());
+    if known && let Some(frame) = bare_presence(ctx.session.full(), None, PresenceType::Unavailable, None) {
+        unavailable(ctx.session, &frame, false, ctx.effects);
+    }
+    Flow::Next
+}
+
+/// Section 4.6.3: who was told directly is told when it ends.
+fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow {
+    let account = &ctx.session.account;
+    if to.bare() == account.jid.as_ref() {
+        return Flow::Next;
+    }
+    let limit = usize::from(ctx.node.limits.directed_presence);
+    // Case 1: subscribers hear of it by broadcast anyway.
+    let subscriber = account.subscription(to).has(Subscription::FROM);
+    let fits = ctx.session.with(|state| {
+        let known = state.directed.as_ref().and_then(|list| list.iter().position(|d| *d == to));
+        match (ty, known) {
+            (PresenceType::Unavailable, Some(at)) => {
+                if let Some(list) = &mut state.directed {
+                    list.swap_remove(at);
+                    if list.is_empty() {
+                        state.directed = None;
+                    }
+                }
+            }
+            (PresenceType::Unavailable, None) | (_, Some(_)) => {}
+            _ if subscriber && state.presence.is_some() => {}
+            _ => {
+                let list = state.directed.get_or_insert_default();
+                if list.len() >= limit {
+                    return false;
+                }
+                list.push(to.to_jid());
+            }
+        }
+        true
+    });
+    if fits {
+        return Flow::Next;
+    }
+    let text = format!("presence was sent directly to {limit} entities already");
+    Flow::Stop(Verdict::Refused(StanzaError::new(StanzaCondition::ResourceConstraint).text(text)))
+}
+
+/// Section 4.6.1: an entity that sends unavailable presence need not hear of our end.
+fn left(ctx: &mut IncomingCtx<'_>) -> Flow {
+    if let Some(account) = ctx.account {
+        account.each_session(|session| {
+            if ctx.to.resource().is_some_and(|resource| resource != session.resource()) {
+                return;
+            }
+            session.with(|state| {
+                let Some(list) = &mut state.directed else { return };
+                list.retain(|known| *known != ctx.from);
+                if list.is_empty() {
+                    state.directed = None;
+                }
+            });
+        });
+    }
+    Flow::Next
+}
+
+/// Section 4.3.2.
+fn probe(ctx: &mut IncomingCtx<'_>) -> Flow {
+    let (from, to) = (ctx.from, ctx.to);
+    let id = ctx.frame.head().id(ctx.frame.bytes()).map(std::borrow::Cow::into_owned);
+    let Some(account) = ctx.account else {
+        return nobody_here(ctx, id);
+    };
+    let own = from.bare() == account.jid.as_ref();
+    if own || account.subscription(from).has(Subscription::FROM) {
+        match to.resource() {
+            None => {
+                if !send_current(account, from, ctx.effects) {
+                    reply(to, from, PresenceType::Unavailable, id.as_deref(), ctx.effects);
+                }
+            }
+            // A single resource: only that it is there, nothing of what it says.
+            Some(resource) => {
+                let there = account.session(resource).is_some_and(|session| session.is_available());
+                if there {
+                    reply(to, from, PresenceType::Available, None, ctx.effects);
+                } else {
+                    reply(to, from, PresenceType::Unavailable, id.as_deref(), ctx.effects);
+                }
+            }
+        }
+    } else if !told_directly(account, from, to, ctx.effects) {
+        reply(to.bare(), from, PresenceType::Unsubscribed, id.as_deref(), ctx.effects);
+    }
+    Flow::Stop(Verdict::Consumed)
+}
+
+fn reply(from: JidRef<'_>, to: JidRef<'_>, ty: PresenceType, id: Option<&str>, effects: &mut Effects) {
+    effects.route(bare_presence(from, Some(to), ty, id), from.to_jid(), to.to_jid());
+}
+
+/// Section 4.6.6: who got directed presence may ask whether that resource is still there.
+fn told_directly(account: &Account, from: JidRef<'_>, to: JidRef<'_>, effects: &mut Effects) -> bool {
+    let mut told = false;
+    account.each_session(|session| {
+        if to.resource().is_some_and(|resource| resource != session.resource()) {
+            return;
+        }
+        let knows = session.with(|state| {
+            state.directed.as_ref().is_some_and(|list| list.iter().any(|known| known.bare() == from.bare()))
+        });
+        if knows {
+            told = true;
+            reply(session.full(), from, PresenceType::Available, None, effects);
+        }
+    });
+    told
+}
+
+/// The account has no session: the store knows who may learn that. An account that does not exist answers as one that
+/// has not approved, so that nobody can tell them apart.
+fn nobody_here(ctx: &IncomingCtx<'_>, id: Option<String>) -> Flow {
+    let (node, from, to) = (ctx.node.clone(), ctx.from.to_jid(), ctx.to.to_jid());
+    Flow::Wait(Box::pin(async move {
+        let contact = from.bare().to_jid();
+        let may_know = async {
+            let Some(owner) = node.stores.addresses.find(&to).await? else { return Ok(false) };
+            match node.stores.roster.get(owner).await {
+                Ok(roster) => Ok(roster
+                    .items
+                    .iter()
+                    .any(|item| item.jid == contact && item.subscription.has(Subscription::FROM))),
+                Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+                Err(error) => Err(error),
+            }
+        };
+        let own = contact.as_ref() == to.bare();
+        let (ty, sender) = match may_know.await {
+            Ok(true) => (PresenceType::Unavailable, to.as_ref()),
+            Ok(false) if own => (PresenceType::Unavailable, to.as_ref()),
+            Ok(false) => (PresenceType::Unsubscribed, to.bare()),
+            Err(error) => return Outcome::refused(store_error(error)),
+        };
+        let mut effects = Effects::default();
+        reply(sender, from.as_ref(), ty, id.as_deref(), &mut effects);
+        Outcome::consumed(effects)
+    }))
+}
+
+static CLIENT: Scope = Scope::client();
+
+/// Section 4.7.2.3: at most one `<priority/>`, a whole number from -128 to 127; zero without one.
+fn priority(head: &Head, bytes: &[u8]) -> Result<i8, StanzaError> {
+    let bad = |text| StanzaError::new(StanzaCondition::BadRequest).text(text);
+    if head.children == 0 {
+        return Ok(0);
+    }
+    let unreadable = |_| bad("the presence cannot be read");
+    let mut reader = Reader::new(bytes, &CLIENT, &FRAME_LIMITS).map_err(unreadable)?;
+    let (mut depth, mut found, mut inside) = (0_u32, false, false);
+    let mut text = String::new();
+    while let Some(event) = reader.next().map_err(unreadable)? {
+        match event {
+            Event::Start(start) => {
+                depth += 1;
+                if inside {
+                    return Err(bad("a priority holds only a number"));
+                }
+                if depth == 2 && start.is("priority", Ns::Client) {
+                    if found {
+                        return Err(bad("a presence has one priority"));
+                    }
+                    (found, inside) = (true, true);
+                }
+            }
+            Event::Text(piece) if inside => text.push_str(&piece.unescape()),
+            Event::Text(_) => {}
+            Event::End => {
+                depth = depth.saturating_sub(1);
+                inside &= depth >= 2;
+            }
+        }
+    }
+    if !found {
+        return Ok(0);
+    }
+    text.trim().parse().map_err(|_| bad("a priority is a whole number from -128 to 127"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<i8, StanzaCondition> {
+        let frame = Frame::read(text.as_bytes()).unwrap();
+        priority(frame.head(), frame.bytes()).map_err(|e| e.condition)
+    }
+
+    #[test]
+    fn section_4_7_2_3_priority() {
+        assert_eq!(read("<presence/>"), Ok(0));
+        assert_eq!(read("<presence><show>away</show></presence>"), Ok(0));
+        assert_eq!(read("<presence><priority>1</priority></presence>"), Ok(1));
+        assert_eq!(read("<presence><priority> -128 </priority></presence>"), Ok(-128));
+        assert_eq!(read("<presence><priority>12<![CDATA[7]]></priority></presence>"), Ok(127));
+        let bad = Err(StanzaCondition::BadRequest);
+        assert_eq!(read("<presence><priority>128</priority></presence>"), bad);
+        assert_eq!(read("<presence><priority>high</priority></presence>"), bad);
+        assert_eq!(read("<presence><priority/></presence>"), bad);
+        assert_eq!(read("<presence><priority>1<a/></priority></presence>"), bad);
+        assert_eq!(read("<presence><priority>1</priority><priority>2</priority></presence>"), bad);
+        assert_eq!(read("<presence><x xmlns='u:v'><priority>9</priority></x></presence>"), Ok(0));
+        assert_eq!(read("<presence><priority xmlns='u:v'>9</priority></presence>"), Ok(0));
+    }
+}

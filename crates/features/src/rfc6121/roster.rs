@@ -1,0 +1,311 @@
+//! The contact list: RFC 6121 section 2, with roster versions (section 2.6, which took over XEP-0237).
+//!
+//! The roster that the login read answers the first request, so a login costs no further call to the store. It is
+//! given up when the resource becomes available, because clients that never ask must not keep it in memory.
+//!
+//! Left out: interim pushes (section 2.6.3). A client with an older version gets the whole roster, which the section
+//! allows; a client with the current one gets an empty result. An entry is kept under the bare address.
+//!
+//! The trap: entries without `IN_ROSTER` are shadows (requests that nobody has answered). They are never shown.
+
+use std::sync::Arc;
+
+use jid::Jid;
+use stanza::{ErrorType, PresenceType, StanzaCondition, StanzaError};
+use store::{Change, Changed, RosterItem, RosterSnapshot, StoreError, Subscription};
+use throng_core::fault::store_error;
+use throng_core::feature::{Builder, Feature, Kind, OptionSpec, Spec, Value};
+use throng_core::hooks::{AvailableCtx, Flow, Interest, Phase};
+use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
+use throng_core::session::flags;
+use throng_core::{Account, Effects, Node};
+use xml::{Ns, Writer};
+
+use super::{bare_presence, changed, send_unavailable, write_item};
+
+/// The declaration.
+pub static FEATURE: Feature = Feature {
+    name: "roster",
+    summary: "Keeps the contact list of each account and tells its clients of every change.",
+    specs: &[
+        Spec {
+            name: "RFC 6121",
+            title: "XMPP: Instant Messaging and Presence",
+            version: "",
+            left_out: "section 2.6.3: interim pushes; an outdated client gets the whole roster",
+        },
+        Spec { name: "XEP-0237", title: "Roster Versioning", version: "1.3", left_out: "interim pushes" },
+    ],
+    stream_features: &["<ver xmlns='urn:xmpp:features:rosterver'/>"],
+    iq: &[GET, SET, OTHERS_GET, OTHERS_SET],
+    options: &[
+        OptionSpec {
+            key: "name_bytes",
+            kind: Kind::Int(16, 65_536),
+            default: Value::Int(1023),
+            doc: "The longest name that a contact may be given, in bytes.",
+        },
+        OptionSpec {
+            key: "group_bytes",
+            kind: Kind::Int(16, 65_536),
+            default: Value::Int(1023),
+            doc: "The longest name of a group, in bytes.",
+        },
+        OptionSpec {
+            key: "groups",
+            kind: Kind::Int(1, 1_000),
+            default: Value::Int(50),
+            doc: "The groups that one contact may be in.",
+        },
+    ],
+    build,
+    ..Feature::EMPTY
+};
+
+const GET: IqKey = IqKey::get(Target::OwnAccount, Ns::Roster, "query");
+const SET: IqKey = IqKey::set(Target::OwnAccount, Ns::Roster, "query");
+const OTHERS_GET: IqKey = IqKey::get(Target::Account, Ns::Roster, "query");
+const OTHERS_SET: IqKey = IqKey::set(Target::Account, Ns::Roster, "query");
+
+/// Limits of one entry; bytes, bytes, count.
+#[derive(Clone, Copy)]
+struct Bounds {
+    name: usize,
+    group: usize,
+    groups: usize,
+}
+
+fn build(b: &mut Builder<'_>) {
+    let option = |key| usize::try_from(b.options.int(key)).unwrap_or_default();
+    let bounds =
+        Bounds { name: option("name_bytes"), group: option("group_bytes"), groups: option("groups") };
+    b.iq(GET, get);
+    b.iq(SET, move |request: &mut IqRequest<'_>| set(request, bounds));
+    b.iq(OTHERS_GET, |_: &mut IqRequest<'_>| forbidden());
+    b.iq(OTHERS_SET, |_: &mut IqRequest<'_>| forbidden());
+    // Last, so that whoever needs the roster of the login has had it.
+    b.available(Phase::Notify, Interest::ALL, |ctx: &mut AvailableCtx<'_>| {
+        ctx.session.account.with(|state| state.prefetched = None);
+        Flow::Next
+    });
+}
+
+fn forbidden() -> IqFlow {
+    IqFlow::error(StanzaError::new(StanzaCondition::Forbidden).text("this roster belongs to somebody else"))
+}
+
+/// Section 2.1.3 and 2.2.
+fn get(request: &mut IqRequest<'_>) -> IqFlow {
+    let Some(session) = request.session else { return forbidden() };
+    let (has_item, known) = match request.tree() {
+        Err(error) => return IqFlow::error(error),
+        Ok(tree) => match tree.root().child("query", Ns::Roster) {
+            None => (false, None),
+            Some(query) => (
+                query.child("item", Ns::Roster).is_some(),
+                query.attr("ver").map(std::borrow::Cow::into_owned),
+            ),
+        },
+    };
+    if has_item {
+        return IqFlow::error(
+            StanzaError::new(StanzaCondition::BadRequest).text("a request for the roster holds no item"),
+        );
+    }
+    // From here on it gets pushes, so nothing can change unseen behind the answer.
+    session.flags.set(flags::INTERESTED);
+    if known.is_some() {
+        session.flags.set(flags::ROSTER_VERSIONS);
+    }
+    let account = &session.account;
+    if session.flags.has(flags::EPHEMERAL) {
+        return IqFlow::Reply(Ok(result(&RosterSnapshot { version: 0, items: Vec::new() })));
+    }
+    if let Some(roster) = account.with(|state| state.prefetched.take()) {
+        return IqFlow::Reply(Ok(answer(&roster, known.as_deref())));
+    }
+    let (node, account) = (request.node.clone(), account.clone());
+    IqFlow::Wait(Box::pin(async move {
+        let got = match read(&node, &account).await {
+            Ok(roster) => Ok(answer(&roster, known.as_deref())),
+            Err(error) => Err(store_error(error)),
+        };
+        (got, Effects::default())
+    }))
+}
+
+/// Reads the roster; once more if it changed meanwhile, because the push of that change may be out already.
+async fn read(node: &Arc<Node>, account: &Arc<Account>) -> Result<RosterSnapshot, StoreError> {
+    let roster = node.stores.roster.get(account.id).await?;
+    if account.with(|state| state.roster_version) <= roster.version {
+        return Ok(roster);
+    }
+    node.stores.roster.get(account.id).await
+}
+
+fn answer(roster: &RosterSnapshot, known: Option<&str>) -> Vec<u8> {
+    if known.is_some_and(|ver| ver == roster.version.to_string()) { Vec::new() } else { result(roster) }
+}
+
+fn result(roster: &RosterSnapshot) -> Vec<u8> {
+    let mut out = Vec::with_capacity(96 + 96 * roster.items.len());
+    let mut w = Writer::new(&mut out);
+    w.start_ns("query", Ns::Roster).attr("ver", &roster.version.to_string());
+    for item in &roster.items {
+        if item.subscription.has(Subscription::IN_ROSTER) {
+            write_item(&mut w, item);
+        }
+    }
+    w.end();
+    out
+}
+
+/// What a client asks for.
+struct Wish {
+    jid: Jid,
+    name: Option<String>,
+    groups: Vec<String>,
+    remove: bool,
+}
+
+/// Sections 2.3 to 2.5.
+fn set(request: &mut IqRequest<'_>, bounds: Bounds) -> IqFlow {
+    let Some(session) = request.session else { return forbidden() };
+    if session.flags.has(flags::EPHEMERAL) {
+        return IqFlow::error(
+            StanzaError::new(StanzaCondition::NotAllowed).text("an anonymous user has no roster"),
+        );
+    }
+    let wish = match request.tree().and_then(|tree| wish(&tree, bounds)) {
+        Ok(wish) => wish,
+        Err(error) => return IqFlow::error(error),
+    };
+    let (node, account) = (request.node.clone(), session.account.clone());
+    if wish.remove {
+        return IqFlow::Wait(Box::pin(remove(node, account, wish.jid)));
+    }
+    if wish.jid.as_ref() == session.bare() {
+        return IqFlow::error(
+            StanzaError::new(StanzaCondition::NotAllowed).text("you are not a contact of your own"),
+        );
+    }
+    if let Err(error) = room_for(&node, &account, &wish.jid) {
+        return IqFlow::error(error);
+    }
+    IqFlow::Wait(Box::pin(put(node, account, wish)))
+}
+
+/// Whether the roster may take this contact. Shadows count as well, so a roster never outgrows its limit.
+pub(super) fn room_for(node: &Node, account: &Account, contact: &Jid) -> Result<(), StanzaError> {
+    let limit = node.limits.roster_items as usize;
+    let known = account.subscription(contact.as_ref()) != Subscription::NONE;
+    if known || account.with(|state| state.contacts().len()) < limit {
+        return Ok(());
+    }
+    let text = format!("the roster is full; it holds at most {limit} contacts");
+    Err(StanzaError::new(StanzaCondition::NotAllowed).text(text))
+}
+
+async fn put(node: Arc<Node>, account: Arc<Account>, wish: Wish) -> (IqAnswer, Effects) {
+    let Wish { jid, name, groups, .. } = wish;
+    let new = jid.clone();
+    let change = move |before: Option<RosterItem>| {
+        let mut item = before.unwrap_or_else(|| RosterItem::new(new));
+        item.subscription = item.subscription | Subscription::IN_ROSTER;
+        (item.name, item.groups) = (name, groups);
+        Change::Put(item)
+    };
+    let mut effects = Effects::default();
+    match node.stores.roster.change(account.id, &jid, Box::new(change)).await {
+        Err(error) => (Err(store_error(error)), effects),
+        Ok(done) => {
+            changed(&node, account.jid.as_ref(), &jid, &done, true, &mut effects);
+            (Ok(Vec::new()), effects)
+        }
+    }
+}
+
+/// Section 2.5. A request that was not answered stays, because removing the entry is no answer (section 3.1.3).
+async fn remove(node: Arc<Node>, account: Arc<Account>, jid: Jid) -> (IqAnswer, Effects) {
+    let change = |before: Option<RosterItem>| match before {
+        Some(mut item) if item.subscription.has(Subscription::IN_ROSTER) => {
+            item.subscription = if item.subscription.has(Subscription::PENDING_IN) {
+                Subscription::PENDING_IN
+            } else {
+                Subscription::NONE
+            };
+            Change::Put(item)
+        }
+        _ => Change::Keep,
+    };
+    let mut effects = Effects::default();
+    let done: Changed = match node.stores.roster.change(account.id, &jid, Box::new(change)).await {
+        Err(error) => return (Err(store_error(error)), effects),
+        Ok(done) => done,
+    };
+    let had = done.before.as_ref().map(|item| item.subscription).unwrap_or_default();
+    if !had.has(Subscription::IN_ROSTER) {
+        let error = StanzaError::new(StanzaCondition::ItemNotFound)
+            .kind(ErrorType::Modify)
+            .text("this contact is not in the roster");
+        return (Err(error), effects);
+    }
+    let owner = account.jid.as_ref();
+    changed(&node, owner, &jid, &done, true, &mut effects);
+    let tell = |ty, effects: &mut Effects| {
+        let id = base::id::random_id();
+        let frame = bare_presence(owner, Some(jid.as_ref()), ty, Some(&id));
+        effects.route(frame, account.jid.clone(), jid.clone());
+    };
+    // A request that is still open is taken back as well (appendix A.2.2).
+    if had.has(Subscription::TO) || had.has(Subscription::ASK) {
+        tell(PresenceType::Unsubscribe, &mut effects);
+    }
+    if had.has(Subscription::FROM) {
+        send_unavailable(&account, jid.as_ref(), &mut effects);
+        tell(PresenceType::Unsubscribed, &mut effects);
+    }
+    (Ok(Vec::new()), effects)
+}
+
+/// Reads and checks a roster set (sections 2.1.5 and 2.3.3). `ask`, `approved` and values of `subscription` other than
+/// `remove` are none of the client's business and not looked at.
+fn wish(tree: &xml::Tree<'_>, bounds: Bounds) -> Result<Wish, StanzaError> {
+    let bad = |text: &'static str| StanzaError::new(StanzaCondition::BadRequest).text(text);
+    let not_acceptable = |text: String| StanzaError::new(StanzaCondition::NotAcceptable).text(text);
+    let query = tree.root().child("query", Ns::Roster).ok_or_else(|| bad("there is no query"))?;
+    let mut items = query.child_elements().filter(|c| c.is("item", Ns::Roster));
+    let (Some(item), None) = (items.next(), items.next()) else {
+        return Err(bad("a roster set holds exactly one item"));
+    };
+    let jid = item.attr("jid").ok_or_else(|| bad("the item has no jid"))?;
+    let jid = jid::parse(&jid)
+        .map_err(|error| StanzaError::new(StanzaCondition::JidMalformed).text(error.to_string()))?;
+    let jid = jid.as_ref().bare().to_jid();
+    if item.attr("subscription").is_some_and(|s| s == "remove") {
+        return Ok(Wish { jid, name: None, groups: Vec::new(), remove: true });
+    }
+    // Section 2.4.1: an empty name is no name.
+    let name = item.attr("name").map(std::borrow::Cow::into_owned).filter(|name| !name.is_empty());
+    if name.as_ref().is_some_and(|name| name.len() > bounds.name) {
+        return Err(not_acceptable(format!("a name has at most {} bytes", bounds.name)));
+    }
+    let mut groups: Vec<String> = Vec::new();
+    for group in item.child_elements().filter(|c| c.is("group", Ns::Roster)) {
+        let group = group.text().into_owned();
+        if group.is_empty() {
+            return Err(not_acceptable("a group needs a name".to_owned()));
+        }
+        if group.len() > bounds.group {
+            return Err(not_acceptable(format!("the name of a group has at most {} bytes", bounds.group)));
+        }
+        if groups.contains(&group) {
+            return Err(bad("a group is named twice"));
+        }
+        if groups.len() == bounds.groups {
+            return Err(not_acceptable(format!("a contact is in at most {} groups", bounds.groups)));
+        }
+        groups.push(group);
+    }
+    Ok(Wish { jid, name, groups, remove: false })
+}

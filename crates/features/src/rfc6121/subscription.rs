@@ -1,0 +1,354 @@
+//! Subscriptions to presence: RFC 6121 section 3, by the tables of appendix A in [`super::states`].
+//!
+//! Both sides are handled here, each in its own chain: the sender's state changes in `outgoing`, the recipient's in
+//! `incoming`, whether or not the recipient is connected. Between the two the stanza is routed like any other.
+//!
+//! Choices: a request to an account that does not exist is ignored (section 8.5.1), so that nobody can list accounts
+//! by asking. The first of several requests is the one that is kept (section 3.1.3), with a delay stamp (XEP-0203),
+//! and without its children when it is larger than [`REQUEST_BYTES`].
+//!
+//! Left out: sending a request again that a remote server does not answer (section 3.1.2), and notices of approvals
+//! that came while no resource was connected (section 3.1.6, a MAY).
+//!
+//! The trap: own pushes come before the stanza is routed. The contact's server may answer at once, and the push of
+//! that answer must not be overtaken by the push of the question.
+
+use std::sync::Arc;
+
+use jid::{Jid, JidRef};
+use stanza::{Kind, KindSet, PresenceType, StanzaCondition, StanzaError};
+use store::{Change, ErrorKind, RosterItem, StoreError, Subscription};
+use throng_core::fault::store_error;
+use throng_core::feature::{self, Builder, Feature, OptionSpec, Spec, Value};
+use throng_core::hooks::{AvailableCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, Verdict};
+use throng_core::session::flags;
+use throng_core::{Account, Effect, Effects, Frame, Node, Session};
+
+use super::roster::room_for;
+use super::states::{self, Direction, Show, transition};
+use super::{addressed, bare_presence, changed, is_ephemeral, send_current, send_unavailable};
+
+/// The largest request that is kept with its children, in bytes.
+pub const REQUEST_BYTES: usize = 4096;
+
+/// The declaration.
+pub static FEATURE: Feature = Feature {
+    name: "subscription",
+    summary: "Lets users ask for one another's presence, and keeps the answers.",
+    specs: &[Spec {
+        name: "RFC 6121",
+        title: "XMPP: Instant Messaging and Presence",
+        version: "",
+        left_out: "section 3.1.2: sending an unanswered request to a remote server again",
+    }],
+    stream_features: &["<sub xmlns='urn:xmpp:features:pre-approval'/>"],
+    options: &[OptionSpec {
+        key: "pending_requests",
+        kind: feature::Kind::Int(1, 100_000),
+        default: Value::Int(500),
+        doc: "The unanswered requests that are kept for one account; further ones are ignored.",
+    }],
+    needs: &["roster"],
+    build,
+    ..Feature::EMPTY
+};
+
+const SUBSCRIPTIONS: KindSet = KindSet::of(Kind::Presence(PresenceType::Subscribe))
+    .and(KindSet::of(Kind::Presence(PresenceType::Subscribed)))
+    .and(KindSet::of(Kind::Presence(PresenceType::Unsubscribe)))
+    .and(KindSet::of(Kind::Presence(PresenceType::Unsubscribed)));
+
+fn build(b: &mut Builder<'_>) {
+    let limit = usize::try_from(b.options.int("pending_requests")).unwrap_or_default();
+    b.outgoing(Phase::Rewrite, Interest::kinds(SUBSCRIPTIONS), outgoing);
+    b.incoming(Phase::Rewrite, Interest::kinds(SUBSCRIPTIONS), move |ctx: &mut IncomingCtx<'_>| {
+        incoming(ctx, limit)
+    });
+    b.available(Phase::Rewrite, Interest::ALL, show_requests);
+}
+
+fn kind_of(frame: &Frame) -> PresenceType {
+    match frame.kind() {
+        Kind::Presence(ty) => ty,
+        _ => PresenceType::Error,
+    }
+}
+
+/// What the closure of a change has to store: the new state, and the request while it is open.
+fn decide(
+    direction: Direction,
+    ty: PresenceType,
+    before: Option<RosterItem>,
+    contact: Jid,
+    request: Option<Vec<u8>>,
+) -> Change {
+    let state = before.as_ref().map(|item| item.subscription).unwrap_or_default();
+    let after = transition(direction, ty, state).after;
+    if after == state {
+        return Change::Keep;
+    }
+    let mut item = before.unwrap_or_else(|| RosterItem::new(contact));
+    item.subscription = after;
+    if let Some(request) = request
+        && after.has(Subscription::PENDING_IN)
+    {
+        item.request = Some(request);
+    }
+    Change::Put(item)
+}
+
+/// Sections 3.1.2, 3.1.5, 3.2.2, 3.3.2 and 3.4.2: the sender's side. `to` is bare already.
+fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
+    let refuse = |error: StanzaError| Flow::Stop(Verdict::Refused(error));
+    let (ty, account) = (kind_of(ctx.frame), &ctx.session.account);
+    let Some(to) = ctx.to.map(|t| t.bare()) else {
+        return refuse(
+            StanzaError::new(StanzaCondition::BadRequest).text("a subscription needs a recipient"),
+        );
+    };
+    // Everybody sees the own presence anyway.
+    if to == account.jid.as_ref() {
+        return Flow::Stop(Verdict::Consumed);
+    }
+    if ctx.session.flags.has(flags::EPHEMERAL) {
+        return refuse(
+            StanzaError::new(StanzaCondition::NotAllowed).text("an anonymous user has no contacts"),
+        );
+    }
+    let to = to.to_jid();
+    if matches!(ty, PresenceType::Subscribe | PresenceType::Subscribed)
+        && let Err(error) = room_for(ctx.node, account, &to)
+    {
+        return refuse(error);
+    }
+    let (node, account, frame) = (ctx.node.clone(), account.clone(), ctx.frame.clone());
+    Flow::Wait(Box::pin(async move {
+        let contact = to.clone();
+        let change = move |before| decide(Direction::Outbound, ty, before, contact, None);
+        let done = match node.stores.roster.change(account.id, &to, Box::new(change)).await {
+            Ok(done) => done,
+            Err(error) => return Outcome::refused(store_error(error)),
+        };
+        let before = done.before.as_ref().map(|item| item.subscription).unwrap_or_default();
+        let outcome = transition(Direction::Outbound, ty, before);
+        let mut effects = Effects::default();
+        changed(&node, account.jid.as_ref(), &to, &done, false, &mut effects);
+        if outcome.show == Show::Unavailable {
+            send_unavailable(&account, to.as_ref(), &mut effects);
+        }
+        if outcome.pass {
+            effects.route(Some(frame), account.jid.clone(), to.clone());
+        }
+        if outcome.show == Show::Available {
+            send_current(&account, to.as_ref(), &mut effects);
+        }
+        Outcome::consumed(effects)
+    }))
+}
+
+/// Sections 3.1.3, 3.1.6, 3.2.3 and 3.3.3: the recipient's side.
+fn incoming(ctx: &mut IncomingCtx<'_>, limit: usize) -> Flow {
+    let ty = kind_of(ctx.frame);
+    if let Some(resource) = ctx.to.resource()
+        && ty != PresenceType::Subscribe
+        && !ctx.account.is_some_and(|account| account.session(resource).is_some())
+    {
+        // Section 8.5.3.2.2: to a resource that is not there; the rules drop it.
+        return Flow::Next;
+    }
+    let (from, to) = (ctx.from.bare(), ctx.to.bare());
+    if from == to || ctx.account.is_some_and(is_ephemeral) {
+        return Flow::Stop(Verdict::Consumed);
+    }
+    let frame = if ctx.from.is_bare() && ctx.to.is_bare() {
+        ctx.frame.clone()
+    } else {
+        addressed(ctx.frame, from, Some(to))
+    };
+    let arrival = Arrival {
+        node: ctx.node.clone(),
+        account: ctx.account.cloned(),
+        from: from.to_jid(),
+        to: to.to_jid(),
+        frame,
+        ty,
+        limit,
+    };
+    Flow::Wait(Box::pin(async move {
+        match arrival.take().await {
+            Ok(effects) => Outcome::consumed(effects),
+            Err(error) => Outcome::refused(store_error(error)),
+        }
+    }))
+}
+
+/// A subscription stanza for a local account.
+struct Arrival {
+    node: Arc<Node>,
+    account: Option<Arc<Account>>,
+    from: Jid,
+    to: Jid,
+    frame: Frame,
+    ty: PresenceType,
+    limit: usize,
+}
+
+impl Arrival {
+    async fn take(self) -> Result<Effects, StoreError> {
+        let Arrival { node, account, from, to, frame, ty, limit } = self;
+        let mut effects = Effects::default();
+        let id = match &account {
+            Some(account) => Some(account.id),
+            None => node.stores.addresses.find(&to).await?,
+        };
+        let Some(id) = id else { return Ok(effects) };
+        let mut request = None;
+        if ty == PresenceType::Subscribe {
+            let open = match &account {
+                Some(account) => account.with(|state| {
+                    state.contacts().iter().filter(|c| c.subscription.has(Subscription::PENDING_IN)).count()
+                }),
+                None => match node.stores.roster.get(id).await {
+                    Ok(roster) => {
+                        let pending = |item: &&RosterItem| item.subscription.has(Subscription::PENDING_IN);
+                        roster.items.iter().filter(pending).count()
+                    }
+                    Err(error) if error.kind == ErrorKind::NotFound => return Ok(effects),
+                    Err(error) => return Err(error),
+                },
+            };
+            if open >= limit {
+                tracing::info!(account = %to, "a subscription request was ignored: too many are open");
+                return Ok(effects);
+            }
+            request = Some(kept(&node, &frame, from.as_ref(), to.as_ref()));
+        }
+        let contact = from.clone();
+        let change = move |before| decide(Direction::Inbound, ty, before, contact, request);
+        let done = match node.stores.roster.change(id, &from, Box::new(change)).await {
+            Ok(done) => done,
+            // The number belongs to somebody's contact, or to an account that is gone.
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(effects),
+            Err(error) => return Err(error),
+        };
+        let before = done.before.as_ref().map(|item| item.subscription).unwrap_or_default();
+        let outcome = transition(Direction::Inbound, ty, before);
+        // The account may have connected while the store was busy.
+        let account = node.table.find(to.as_ref());
+        if outcome.pass
+            && let Some(account) = &account
+        {
+            deliver(account, ty, &frame, &mut effects);
+        }
+        changed(&node, to.as_ref(), &from, &done, false, &mut effects);
+        answer(&outcome, account.as_ref(), &frame, &to, &from, &mut effects);
+        Ok(effects)
+    }
+}
+
+/// What the server sends back on the recipient's behalf.
+fn answer(
+    outcome: &states::Outcome,
+    account: Option<&Arc<Account>>,
+    frame: &Frame,
+    to: &Jid,
+    from: &Jid,
+    effects: &mut Effects,
+) {
+    if outcome.show == Show::Unavailable
+        && let Some(account) = account
+    {
+        send_unavailable(account, from.as_ref(), effects);
+    }
+    if let Some(reply) = outcome.reply {
+        let id = frame.head().id(frame.bytes());
+        let reply = bare_presence(to.as_ref(), Some(from.as_ref()), reply, id.as_deref());
+        effects.route(reply, to.clone(), from.clone());
+    }
+    if outcome.show == Show::Available
+        && let Some(account) = account
+    {
+        send_current(account, from.as_ref(), effects);
+    }
+}
+
+/// Requests go to available resources, everything else to those that asked for the roster (sections 3.1.3 and 3.1.6).
+fn deliver(account: &Arc<Account>, ty: PresenceType, frame: &Frame, effects: &mut Effects) {
+    account.each_session(|session: &Arc<Session>| {
+        let wanted = match ty {
+            PresenceType::Subscribe => session.is_available(),
+            _ => session.flags.has(flags::INTERESTED),
+        };
+        if wanted {
+            effects.add(Effect::Send(session.clone(), frame.clone()));
+        }
+    });
+}
+
+/// The request as it is kept: with the time, and without its children when it is large.
+fn kept(node: &Node, frame: &Frame, from: JidRef<'_>, to: JidRef<'_>) -> Vec<u8> {
+    let (head, bytes) = (frame.head(), frame.bytes());
+    let mut out = Vec::with_capacity(bytes.len().min(REQUEST_BYTES) + 128);
+    let mut w = xml::Writer::new(&mut out);
+    w.start("presence").attr("from", from.as_str()).attr("to", to.as_str());
+    w.attr_opt("id", head.id(bytes).as_deref()).attr("type", "subscribe");
+    w.attr_opt("xml:lang", head.lang(bytes).as_deref());
+    if bytes.len() <= REQUEST_BYTES {
+        w.raw(head.inner(bytes));
+    }
+    // One and only one stamp (XEP-0203 section 3).
+    if !head.payloads().contains(xml::Ns::Delay) || bytes.len() > REQUEST_BYTES {
+        stanza::payload::delay::write(&mut w, to.domain(), node.clock.unix_millis());
+    }
+    w.end();
+    out
+}
+
+/// Requests that nobody has answered are shown to every resource that becomes available (section 3.1.3).
+fn show_requests(ctx: &mut AvailableCtx<'_>) -> Flow {
+    // Also called when only the priority changed.
+    if !ctx.session.flags.set(flags::REQUESTS_SHOWN) {
+        return Flow::Next;
+    }
+    let account = &ctx.session.account;
+    let prefetched = account.with(|state| {
+        let open = state.contacts().iter().any(|c| c.subscription.has(Subscription::PENDING_IN));
+        open.then(|| state.prefetched.as_ref().map(|roster| requests(&roster.items, ctx.session.bare())))
+    });
+    match prefetched {
+        None => {}
+        Some(Some(list)) => send(ctx.session, list, ctx.effects),
+        Some(None) => {
+            let (node, session) = (ctx.node.clone(), ctx.session.clone());
+            return Flow::Wait(Box::pin(async move {
+                let mut outcome = Outcome::next();
+                match node.stores.roster.get(session.account.id).await {
+                    Ok(roster) => {
+                        send(&session, requests(&roster.items, session.bare()), &mut outcome.effects)
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "open subscription requests could not be read");
+                        // The next chance, then.
+                        session.flags.clear(flags::REQUESTS_SHOWN);
+                    }
+                }
+                outcome
+            }));
+        }
+    }
+    Flow::Next
+}
+
+fn requests(items: &[RosterItem], owner: JidRef<'_>) -> Vec<Frame> {
+    let open = items.iter().filter(|item| item.subscription.has(Subscription::PENDING_IN));
+    // A bulk load may bring a state without its stanza.
+    let plain =
+        |item: &RosterItem| bare_presence(item.jid.as_ref(), Some(owner), PresenceType::Subscribe, None);
+    open.filter_map(|item| item.request.as_deref().and_then(Frame::read).or_else(|| plain(item))).collect()
+}
+
+fn send(session: &Arc<Session>, requests: Vec<Frame>, effects: &mut Effects) {
+    for request in requests {
+        effects.add(Effect::Send(session.clone(), request));
+    }
+}

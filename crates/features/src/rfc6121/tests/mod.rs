@@ -1,0 +1,57 @@
+//! Conversations of RFC 6121, section by section, with users of two virtual hosts.
+//!
+//! The names are those of the examples: Juliet of example.com and Romeo of example.net.
+
+mod presence;
+mod roster;
+mod subscription;
+
+use testkit::{Client, Engine};
+use throng_core::feature::Feature;
+
+/// The three features, in registry order.
+const FEATURES: [&Feature; 3] =
+    [&super::roster::FEATURE, &super::subscription::FEATURE, &super::presence::FEATURE];
+
+const JULIET: &str = "juliet@example.com";
+const ROMEO: &str = "romeo@example.net";
+
+/// Juliet and Romeo have accounts and do not know one another.
+fn strangers() -> Engine {
+    let engine = Engine::new(&FEATURES);
+    engine.user(JULIET);
+    engine.user(ROMEO);
+    engine
+}
+
+/// Connects, asks for the roster, becomes available, and forgets what came of it.
+fn online(engine: &Engine, name: &str, resource: &str) -> Client {
+    let client = engine.connect(name, resource);
+    client.send("<iq id='r' type='get'><query xmlns='jabber:iq:roster'/></iq>");
+    client.send("<presence/>");
+    client.recv();
+    client
+}
+
+/// Everything random or counted becomes `*`, so that stanzas can be compared: ids of pushes, versions, stamps.
+fn plain(stanzas: Vec<String>) -> Vec<String> {
+    stanzas
+        .into_iter()
+        .map(|stanza| {
+            let stanza = blank(&stanza, " ver='");
+            let stanza = blank(&stanza, " stamp='");
+            if stanza.contains(" type='set'") { blank(&stanza, " id='") } else { stanza }
+        })
+        .collect()
+}
+
+fn blank(text: &str, before: &str) -> String {
+    let Some(start) = text.find(before).map(|at| at + before.len()) else { return text.to_owned() };
+    let end = text[start..].find('\'').map_or(text.len(), |at| start + at);
+    format!("{}*{}", &text[..start], &text[end..])
+}
+
+/// A push as a client receives it.
+fn push(to: &str, item: &str) -> String {
+    format!("<iq type='set' id='*' to='{to}'><query xmlns='jabber:iq:roster' ver='*'>{item}</query></iq>")
+}

@@ -1,0 +1,277 @@
+//! Section 2.
+use store::Subscription;
+use testkit::{Engine, assert_same};
+use throng_core::Limits;
+
+use super::{FEATURES, JULIET, ROMEO, online, plain, push, strangers};
+
+const GET: &str = "<iq id='hu2bac18' type='get'><query xmlns='jabber:iq:roster'/></iq>";
+
+fn result(id: &str, items: &str) -> String {
+    format!(
+        "<iq id='{id}' to='juliet@example.com/balcony' type='result'><query xmlns='jabber:iq:roster' ver='*'>{items}</query></iq>"
+    )
+}
+fn set(id: &str, item: &str) -> String {
+    format!("<iq id='{id}' type='set'><query xmlns='jabber:iq:roster'>{item}</query></iq>")
+}
+fn version(stanza: &str) -> String {
+    let at = stanza.find("ver='").unwrap() + 5;
+    stanza[at..].split('\'').next().unwrap().to_owned()
+}
+/// The condition of the only stanza, which must be an error.
+fn error(stanzas: &[String]) -> (String, String) {
+    assert_eq!(stanzas.len(), 1, "{stanzas:?}");
+    assert!(stanzas[0].contains("type='error'"), "{stanzas:?}");
+    let kind = stanzas[0].split("<error type='").nth(1).unwrap().split('\'').next().unwrap();
+    let rest = stanzas[0].split("<error type='").nth(1).unwrap();
+    let condition = rest.split('<').nth(1).unwrap().split(' ').next().unwrap();
+    (kind.to_owned(), condition.to_owned())
+}
+fn is(kind: &str, condition: &str) -> (String, String) {
+    (kind.to_owned(), condition.to_owned())
+}
+
+#[test]
+fn section_2_2_the_login_brings_the_roster() {
+    let engine = strangers();
+    engine.entry(JULIET, ROMEO, |item| {
+        item.subscription = Subscription::BOTH | Subscription::IN_ROSTER;
+        item.name = Some("Romeo".into());
+        item.groups = vec!["Friends".into()];
+    });
+    engine.contact(JULIET, "mercutio@example.com", Subscription::FROM | Subscription::IN_ROSTER);
+    engine.contact(JULIET, "stranger@example.org", Subscription::PENDING_IN);
+    let juliet = engine.connect(JULIET, "balcony");
+    engine.store_calls();
+    assert_same(
+        &plain(juliet.ask(GET)),
+        &[result(
+            "hu2bac18",
+            "<item jid='romeo@example.net' name='Romeo' subscription='both'><group>Friends</group></item>
+             <item jid='mercutio@example.com' subscription='from'/>",
+        )],
+    );
+    assert!(engine.store_calls().is_empty(), "the login read it already");
+    assert_eq!(juliet.ask(GET).len(), 1);
+    assert_eq!(engine.store_calls(), ["roster.get"], "the second time it is read anew");
+}
+
+#[test]
+fn section_2_1_4_an_empty_roster_is_an_empty_query() {
+    let engine = strangers();
+    let juliet = engine.connect(JULIET, "balcony");
+    assert_same(&plain(juliet.ask(GET)), &[result("hu2bac18", "")]);
+}
+
+#[test]
+fn section_2_1_3_a_get_holds_no_item() {
+    let engine = strangers();
+    let juliet = engine.connect(JULIET, "balcony");
+    let wrong = "<iq id='1' type='get'><query xmlns='jabber:iq:roster'><item jid='a@b'/></query></iq>";
+    assert_eq!(error(&juliet.ask(wrong)), is("modify", "bad-request"));
+}
+
+#[test]
+fn section_2_3_adding_an_item_reaches_interested_resources_only() {
+    let engine = strangers();
+    let balcony = online(&engine, JULIET, "balcony");
+    let chamber = online(&engine, JULIET, "chamber");
+    let garden = engine.connect(JULIET, "garden");
+    balcony.recv();
+    let item = "<item jid='nurse@example.com' name='Nurse'><group>Servants</group></item>";
+    let pushed =
+        "<item jid='nurse@example.com' name='Nurse' subscription='none'><group>Servants</group></item>";
+    assert_same(
+        &plain(balcony.ask(&set("ph1xaz53", item))),
+        &[
+            push("juliet@example.com/balcony", pushed),
+            "<iq id='ph1xaz53' to='juliet@example.com/balcony' type='result'/>".into(),
+        ],
+    );
+    assert_same(&plain(chamber.recv()), &[push("juliet@example.com/chamber", pushed)]);
+    assert!(garden.recv().is_empty(), "it never asked for the roster");
+    assert!(garden.ask(GET)[0].contains("Nurse"));
+}
+
+#[test]
+fn section_2_3_3_errors() {
+    let engine = Engine::with_limits(&FEATURES, Limits { roster_items: 2, ..Limits::default() });
+    engine.user(JULIET);
+    let juliet = engine.connect(JULIET, "balcony");
+    let ask = |item: &str| error(&juliet.ask(&set("e", item)));
+    let nurse = |inner: &str| format!("<item jid='nurse@example.com'>{inner}</item>");
+    assert_eq!(
+        ask("<item jid='nurse@example.com'/><item jid='mother@example.com'/>"),
+        is("modify", "bad-request")
+    );
+    assert_eq!(ask(""), is("modify", "bad-request"));
+    assert_eq!(ask("<item name='x'/>"), is("modify", "bad-request"));
+    assert_eq!(ask(&nurse("<group>Servants</group><group>Servants</group>")), is("modify", "bad-request"));
+    assert_eq!(ask(&nurse("<group></group>")), is("modify", "not-acceptable"));
+    assert_eq!(ask(&nurse(&format!("<group>{}</group>", "x".repeat(1024)))), is("modify", "not-acceptable"));
+    let many: String = (0..51).map(|n| format!("<group>{n}</group>")).collect();
+    assert_eq!(ask(&nurse(&many)), is("modify", "not-acceptable"));
+    let long = format!("<item jid='nurse@example.com' name='{}'/>", "x".repeat(1024));
+    assert_eq!(ask(&long), is("modify", "not-acceptable"));
+    assert_eq!(ask("<item jid='nur se@example.com'/>"), is("modify", "jid-malformed"));
+    assert_eq!(ask("<item jid='juliet@example.com'/>"), is("cancel", "not-allowed"));
+    assert_eq!(ask("<item jid='nobody@example.com' subscription='remove'/>"), is("modify", "item-not-found"));
+    for name in ["nurse", "mother"] {
+        juliet.ask(&set("ok", &format!("<item jid='{name}@example.com'/>")));
+    }
+    assert_eq!(ask("<item jid='one@example.com'/>"), is("cancel", "not-allowed"), "the roster is full");
+    assert!(juliet.ask(&set("ok", "<item jid='nurse@example.com' name='N'/>"))[0].contains("type='result'"));
+}
+
+#[test]
+fn section_2_3_3_the_roster_of_somebody_else_is_forbidden() {
+    let engine = strangers();
+    let juliet = engine.connect(JULIET, "balcony");
+    let item = "<query xmlns='jabber:iq:roster'><item jid='nurse@example.com'/></query>";
+    let got = juliet.ask(&format!("<iq id='ix7s53v2' to='romeo@example.net' type='set'>{item}</iq>"));
+    assert_eq!(error(&got), is("auth", "forbidden"));
+    let get = "<iq id='1' to='romeo@example.net' type='get'><query xmlns='jabber:iq:roster'/></iq>";
+    assert_eq!(error(&juliet.ask(get)), is("auth", "forbidden"));
+    assert!(engine.stored(ROMEO, "nurse@example.com").is_none());
+}
+
+#[test]
+fn section_2_4_an_update_replaces_the_item_and_keeps_the_subscription() {
+    let engine = strangers();
+    engine.entry(JULIET, ROMEO, |item| {
+        item.subscription = Subscription::TO | Subscription::IN_ROSTER;
+        item.name = Some("Romeo".into());
+        item.groups = vec!["Friends".into()];
+    });
+    let juliet = online(&engine, JULIET, "balcony");
+    let wrong = "<item jid='romeo@example.net' name='' subscription='both' ask='subscribe' approved='true'/>";
+    assert_same(
+        &plain(juliet.ask(&set("1", wrong)))[..1],
+        &[push("juliet@example.com/balcony", "<item jid='romeo@example.net' subscription='to'/>")],
+    );
+}
+
+#[test]
+fn section_2_5_removing_ends_both_subscriptions() {
+    let engine = strangers();
+    engine.befriend(JULIET, ROMEO);
+    let juliet = online(&engine, JULIET, "balcony");
+    let romeo = online(&engine, ROMEO, "orchard");
+    juliet.recv();
+    let got = plain(juliet.ask(&set("hm4hs97y", "<item jid='romeo@example.net' subscription='remove'/>")));
+    assert_same(
+        &got,
+        &[
+            push("juliet@example.com/balcony", "<item jid='romeo@example.net' subscription='remove'/>"),
+            "<presence from='romeo@example.net/orchard' to='juliet@example.com' type='unavailable'/>".into(),
+            "<iq id='hm4hs97y' to='juliet@example.com/balcony' type='result'/>".into(),
+        ],
+    );
+    let heard: Vec<String> = romeo.recv().into_iter().map(|s| without_id(&s)).collect();
+    let pushed = |state: &str| {
+        push("romeo@example.net/orchard", &format!("<item jid='juliet@example.com' subscription='{state}'/>"))
+    };
+    assert_same(
+        &plain(heard),
+        &[
+            "<presence from='juliet@example.com' to='romeo@example.net' type='unsubscribe'/>".into(),
+            pushed("to").replace(" id='*'", ""),
+            "<presence from='juliet@example.com/balcony' to='romeo@example.net' type='unavailable'/>".into(),
+            "<presence from='juliet@example.com' to='romeo@example.net' type='unsubscribed'/>".into(),
+            pushed("none").replace(" id='*'", ""),
+        ],
+    );
+    assert!(engine.stored(JULIET, ROMEO).is_none());
+    juliet.send("<presence><show>away</show></presence>");
+    assert!(romeo.recv().is_empty(), "no presence after the end");
+}
+
+fn without_id(stanza: &str) -> String {
+    match stanza.split_once(" id='") {
+        Some((before, rest)) => format!("{before}{}", rest.split_once('\'').unwrap().1),
+        None => stanza.to_owned(),
+    }
+}
+
+#[test]
+fn section_2_5_an_unanswered_request_outlives_the_item() {
+    let engine = strangers();
+    let juliet = online(&engine, JULIET, "balcony");
+    let romeo = online(&engine, ROMEO, "orchard");
+    juliet.send(&set("1", "<item jid='romeo@example.net'/>"));
+    romeo.send("<presence to='juliet@example.com' type='subscribe'/>");
+    juliet.send(&set("2", "<item jid='romeo@example.net' subscription='remove'/>"));
+    juliet.recv();
+    let stored = engine.stored(JULIET, ROMEO).unwrap();
+    assert_eq!(stored.subscription, Subscription::PENDING_IN);
+    assert!(online_presence(&juliet).contains("type='subscribe'"));
+}
+
+/// Goes and comes back.
+fn online_presence(client: &testkit::Client) -> String {
+    client.send("<presence type='unavailable'/>");
+    client.recv();
+    client.ask("<presence/>").join("")
+}
+
+#[test]
+fn section_2_6_versions() {
+    let engine = strangers();
+    let first = online(&engine, JULIET, "chamber");
+    let ask = |client: &testkit::Client, ver: &str| {
+        client.ask(&format!("<iq id='v' type='get'><query xmlns='jabber:iq:roster' ver='{ver}'/></iq>"))
+    };
+    let whole = ask(&first, "");
+    let old = version(&whole[0]);
+    assert_same(&ask(&first, &old), &["<iq id='v' to='juliet@example.com/chamber' type='result'/>"]);
+    let pushed = first.ask(&set("1", "<item jid='nurse@example.com'/>"));
+    let new = version(&pushed[0]);
+    assert_ne!(old, new, "a push names the version that it leads to");
+    let second = engine.connect(JULIET, "balcony");
+    engine.store_calls();
+    assert_same(&ask(&second, &new), &["<iq id='v' to='juliet@example.com/balcony' type='result'/>"]);
+    assert!(engine.store_calls().is_empty());
+    let third = engine.connect(JULIET, "garden");
+    let whole = ask(&third, &old);
+    assert!(whole[0].contains("nurse@example.com"), "a full roster instead of interim pushes");
+    assert_eq!(version(&whole[0]), new);
+}
+
+#[test]
+fn a_failing_store_is_an_error_and_changes_nothing() {
+    let engine = strangers();
+    let juliet = online(&engine, JULIET, "balcony");
+    engine.fail_store(true);
+    assert_eq!(error(&juliet.ask(GET)), is("wait", "resource-constraint"));
+    assert_eq!(
+        error(&juliet.ask(&set("1", "<item jid='nurse@example.com'/>"))),
+        is("wait", "resource-constraint")
+    );
+    engine.fail_store(false);
+    assert!(engine.stored(JULIET, "nurse@example.com").is_none());
+}
+
+#[test]
+fn an_anonymous_user_has_an_empty_roster_that_stays_empty() {
+    let engine = strangers();
+    let guest = engine.connect_anonymous("guest", "x");
+    engine.store_calls();
+    let got = guest.ask(GET);
+    assert!(got[0].contains("type='result'") && !got[0].contains("<item"), "{got:?}");
+    assert_eq!(error(&guest.ask(&set("1", "<item jid='nurse@example.com'/>"))), is("cancel", "not-allowed"));
+    assert_eq!(
+        error(&guest.ask("<presence to='romeo@example.net' type='subscribe'/>")),
+        is("cancel", "not-allowed")
+    );
+    assert!(engine.store_calls().is_empty(), "the store knows nothing of it");
+}
+
+#[test]
+fn the_roster_of_the_login_is_given_up_when_the_resource_becomes_available() {
+    let engine = strangers();
+    let juliet = engine.connect(JULIET, "balcony");
+    assert!(juliet.session.account.with(|state| state.prefetched.is_some()));
+    juliet.send("<presence/>");
+    assert!(juliet.session.account.with(|state| state.prefetched.is_none()));
+}
