@@ -63,10 +63,15 @@ pub struct Node {
     /// Version of the software.
     pub version: &'static str,
     now: AtomicU32,
-    /// Bumped by every roster write for an account, in stripes: a login that was read before and binds after
-    /// such a write reads the roster again.
+    /// Bumped by every roster write and every stored message for an account, in stripes: a login that was read
+    /// before and binds after such a write reads again.
     epochs: Box<[AtomicU32; 256]>,
 }
+
+/// The part of an epoch that counts roster writes; its overflow costs one look into the offline store.
+const ROSTER_BITS: u32 = 0xFFFF;
+const ROSTER_STEP: u32 = 1;
+const MESSAGE_STEP: u32 = 1 << 16;
 
 /// Who authenticated on a stream, with what the one round trip of the login brought.
 #[derive(Debug)]
@@ -134,7 +139,7 @@ impl Node {
         self.links.sweep(now);
     }
 
-    /// Count of roster writes in the stripe of this account.
+    /// Counts of roster writes and of stored messages in the stripe of this account, 16 bits each.
     pub fn epoch(&self, jid: JidRef<'_>) -> u32 {
         self.stripe(jid).load(Ordering::Acquire)
     }
@@ -150,11 +155,22 @@ impl Node {
         after: Option<&RosterItem>,
         version: u64,
     ) {
-        self.stripe(owner).fetch_add(1, Ordering::AcqRel);
+        self.stripe(owner).fetch_add(ROSTER_STEP, Ordering::AcqRel);
         if let Some(account) = self.table.find(owner) {
             let hash = bare_hash(contact);
             account.with(|state| state.apply(hash, after, version));
         }
+    }
+
+    /// Tells the node that the store holds a new message for an account; returns the account if it is connected
+    /// here. A login that counted the messages before will look again when it becomes available.
+    pub fn message_stored(&self, owner: JidRef<'_>) -> Option<Arc<Account>> {
+        self.stripe(owner).fetch_add(MESSAGE_STEP, Ordering::AcqRel);
+        let account = self.table.find(owner);
+        if let Some(account) = &account {
+            account.with(|state| state.waiting = true);
+        }
+        account
     }
 
     /// Binds a resource (RFC 6120 section 7). A connected resource of the same name is ended with `conflict`
@@ -185,7 +201,7 @@ impl Node {
         let (id, roster_version, offline, epoch, ephemeral) =
             (*id, *roster_version, *offline, *epoch, *ephemeral);
         let mut snapshot = Some(RosterSnapshot { version: roster_version, items });
-        let stale = self.epoch(bare.as_ref()) != epoch;
+        let mut stale = false;
         let limit = usize::from(self.limits.sessions_per_account);
         for _ in 0..8 {
             if let Some(old) = self.table.find(bare.as_ref()).and_then(|a| a.session(&resource)) {
@@ -195,6 +211,10 @@ impl Node {
                 bare.as_ref(),
                 || Arc::new(Account::new(id, bare.clone(), host.clone())),
                 |account, fresh| {
+                    // Read with the table locked: who writes and then looks here finds this session, or this
+                    // login finds the count changed.
+                    let changed = self.epoch(bare.as_ref()) ^ epoch;
+                    stale = changed & ROSTER_BITS != 0;
                     let session = account.with(|state| {
                         if state.sessions.iter().any(|s| s.resource() == resource) {
                             return Err(None);
@@ -208,7 +228,7 @@ impl Node {
                         if fresh && let Some(s) = &snapshot {
                             state.load(&s.items, s.version);
                         }
-                        state.waiting |= offline > 0;
+                        state.waiting |= offline > 0 || changed & !ROSTER_BITS != 0;
                         if !stale && state.roster_version == roster_version {
                             state.prefetched = snapshot.take().map(Box::new);
                         }
@@ -320,7 +340,7 @@ impl Node {
                 self.end_session(&session);
             }
         }
-        self.stripe(jid).fetch_add(1, Ordering::AcqRel);
+        self.stripe(jid).fetch_add(ROSTER_STEP, Ordering::AcqRel);
         let mut work = Work::default();
         let mut ctx = RemovedCtx { node: self, host, jid, contacts, effects: &mut work.effects };
         let _ = host.hooks.removed.run(&mut ctx, &Probe::EVENT, 0);

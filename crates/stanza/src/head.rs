@@ -71,7 +71,7 @@ pub struct Head {
     /// Kind and type.
     pub kind: Kind,
     /// Known namespaces among the child elements.
-    payloads: [u64; 2],
+    pub(crate) payloads: [u64; 2],
     /// The first child element.
     pub first: Option<Child>,
     pub(crate) to: Short,

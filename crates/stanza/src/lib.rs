@@ -18,4 +18,4 @@ pub use condition::{ErrorType, StanzaCondition, StreamCondition};
 pub use error::{StanzaError, StreamError};
 pub use head::{Child, Element, Head, Span};
 pub use kind::{IqType, Kind, KindSet, MessageType, PresenceType};
-pub use restamp::{Addresses, restamp};
+pub use restamp::{Addresses, append_child, restamp};

@@ -3,7 +3,9 @@
 //! RFC 6120 section 8.1.2.1: the server stamps `from` on what a client sends. The new attributes stand first,
 //! so that [`Head::insert_at`] stays a place where `to` can be put in while writing.
 
-use crate::head::{Head, Short, Span};
+use xml::Ns;
+
+use crate::head::{Child, Head, Short, Span};
 
 /// Which addresses to write.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +61,53 @@ pub fn restamp(bytes: &[u8], head: &Head, new: Addresses<'_>, out: &mut Vec<u8>)
         first.name = far(first.name);
         first.span = far(first.span);
     }
+    result
+}
+
+/// Writes the stanza with one more child behind the others to `out` (cleared first) and returns its head.
+///
+/// `child` is one whole element that declares its own namespace, `ns` the number of that namespace; it is not
+/// checked. No `<body/>` of the content namespace: [`Head::has_body`] stays as it is.
+pub fn append_child(bytes: &[u8], head: &Head, child: &[u8], ns: Ns, out: &mut Vec<u8>) -> Head {
+    let mut result = *head;
+    out.clear();
+    out.reserve(bytes.len() + child.len() + 16);
+    let at = match head.append_at(bytes) {
+        Some(at) => {
+            out.extend_from_slice(&bytes[..at]);
+            at
+        }
+        None => {
+            // `<message/>` has to open first.
+            let slash = usize::from(head.tag_end).saturating_sub(2);
+            out.extend_from_slice(&bytes[..slash]);
+            out.push(b'>');
+            result.tag_end = (slash + 1) as u16;
+            result.empty = false;
+            bytes.len()
+        }
+    };
+    let start = out.len();
+    out.extend_from_slice(child);
+    if head.empty {
+        out.extend_from_slice(b"</");
+        out.extend_from_slice(&bytes[1..usize::from(head.name_end)]);
+        out.push(b'>');
+    } else {
+        out.extend_from_slice(&bytes[at..]);
+    }
+    let bit = ns.bit();
+    result.payloads[0] |= bit as u64;
+    result.payloads[1] |= (bit >> 64) as u64;
+    if head.children == 0 {
+        let name = child.iter().skip(1).take_while(|b| !matches!(b, b' ' | b'/' | b'>')).count();
+        result.first = Some(Child {
+            ns: Some(ns),
+            name: Span { start: (start + 1) as u32, end: (start + 1 + name) as u32 },
+            span: Span { start: start as u32, end: (start + child.len()) as u32 },
+        });
+    }
+    result.children = head.children.saturating_add(1);
     result
 }
 
@@ -120,5 +169,25 @@ mod tests {
             Some("c@d"),
             "<iq from='a@b/it&apos;s' to='c@d' id='1' type='get'><query xmlns='jabber:iq:roster'/></iq>",
         );
+    }
+    #[test]
+    fn a_child_is_appended_and_spans_follow() {
+        let child = "<stanza-id xmlns='urn:xmpp:sid:0' id='1' by='a@b'/>";
+        for (text, expect) in [
+            ("<message to='a@b'><body>x</body></message>", "<message to='a@b'><body>x</body>{}</message>"),
+            ("<message to='a@b' />", "<message to='a@b' >{}</message>"),
+            ("<message></message>", "<message>{}</message>"),
+            ("<message>\n<x xmlns='u:v'/>\n</message >", "<message>\n<x xmlns='u:v'/>\n{}</message >"),
+            ("<message><body><![CDATA[</message>]]></body></message>", "<message><body><![CDATA[</message>]]></body>{}</message>"),
+        ] {
+            let scope = Scope::client();
+            let limits = Limits::default();
+            let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
+            let mut out = b"old".to_vec();
+            let moved = append_child(text.as_bytes(), &head, child.as_bytes(), Ns::StanzaId, &mut out);
+            assert_eq!(std::str::from_utf8(&out).unwrap(), expect.replace("{}", child));
+            let Ok(Element::Stanza(fresh)) = Element::read(&out, &scope, &limits) else { panic!() };
+            assert_eq!(format!("{moved:?}"), format!("{fresh:?}"), "spans moved as if read anew");
+        }
     }
 }
