@@ -100,7 +100,10 @@ fn answer(asks: &mut Vec<Ask>, found: Result<Found, StoreError>) {
         // The same account may be asked for twice; only the last asker may take the answer away.
         let more = asks.iter().any(|other| other.account == ask.account);
         let login = if more {
-            found.get(&ask.account).map(|login| login.as_ref().map(Login::clone).map_err(fault::again))
+            found.get(&ask.account).map(|login| match login {
+                Ok(login) => Ok(login.clone()),
+                Err(error) => Err(fault::again(error)),
+            })
         } else {
             found.remove(&ask.account)
         };

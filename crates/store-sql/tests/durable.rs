@@ -3,6 +3,7 @@
 //! The test starts this very program again as a child, which opens the database and writes until it is killed; it prints a
 //! line for each write that was acknowledged. Power cuts are not tested: that an answer waits for `fsync` is what
 //! `synchronous=FULL` promises.
+
 mod support;
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,10 @@
 //! What callers are promised beside the results: statements, transactions, deadlines and bounded queues.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy sees helpers outside of #[test] as ordinary code"
+)]
 mod support;
 
 use std::path::Path;
@@ -243,6 +249,34 @@ fn a_closed_database_has_written_everything_and_says_so() {
 
         let database = open(&directory.file(), &Options::default()).await.unwrap();
         assert_eq!(database.stores().offline.count(ann).await.unwrap(), 100);
+        database.close().await;
+    });
+}
+
+#[test]
+fn a_damaged_account_hurts_nobody_else() {
+    let directory = Directory::new();
+    runtime().block_on(async {
+        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let stores = database.stores();
+        let (ann, bob) = (account(&stores, "ann").await, account(&stores, "bob").await);
+        for (owner, contact) in [(ann, bob), (bob, ann)] {
+            let item = BulkItem { contact, name: None, groups: vec![], subscription: Subscription(35) };
+            stores.roster.put_bulk(vec![BulkRoster { owner, items: vec![item] }]).await.unwrap();
+        }
+        let mut line = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
+        let sql = format!("UPDATE roster SET label = x'07' WHERE owner = {}", ann.get());
+        sqlx::raw_sql(&sql).execute(&mut line).await.unwrap();
+        line.close().await.unwrap();
+
+        let names: Vec<_> = (0..40).map(|n| jid(["ann@example.org", "bob@example.org"][n % 2])).collect();
+        let logins = all(names.iter().map(|name| stores.logins.login(name.as_ref())).collect()).await;
+        for (n, login) in logins.into_iter().enumerate() {
+            match login {
+                Ok(login) => assert_eq!((login.unwrap().id, n % 2), (bob, 1)),
+                Err(error) => assert_eq!((error.kind, error.retry, n % 2), (ErrorKind::Corrupt, false, 0)),
+            }
+        }
         database.close().await;
     });
 }

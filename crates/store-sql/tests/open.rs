@@ -2,6 +2,12 @@
 //!
 //! A dump of each released schema lies in `tests/dumps` and is never changed. `golden/sqlite.sql` is the schema that this
 //! program makes; when a migration changes it, the failing test prints the new one to be put there.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy sees helpers outside of #[test] as ordinary code"
+)]
 mod support;
 
 use std::path::Path;
@@ -175,7 +181,8 @@ fn two_programs_may_open_a_fresh_database_at_once() {
 /// Every released schema, filled as each program of its time would have, becomes the golden one and keeps its contents.
 #[test]
 fn released_schemas_migrate() {
-    for dump in [include_str!("dumps/sqlite_0001.sql")] {
+    const DUMPS: &[&str] = &[include_str!("dumps/sqlite_0001.sql")];
+    for dump in DUMPS {
         let directory = Directory::new();
         runtime().block_on(async {
             script(&directory.file(), dump).await;

@@ -62,6 +62,23 @@ impl Texts {
             set_disabled: set("disabled"),
         }
     }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> Vec<&str> {
+        vec![
+            self.present.holding(2).1,
+            &self.show,
+            &self.list,
+            &self.count,
+            &self.roster,
+            &self.remove[0],
+            &self.remove[1],
+            &self.remove[2],
+            &self.remove[3],
+            &self.set_credentials,
+            &self.set_disabled,
+        ]
+    }
 }
 
 async fn create_chunk(conn: &mut Conn, accounts: &[NewAccount]) -> Result<Vec<Created>, StoreError> {

@@ -29,6 +29,11 @@ impl Texts {
             }),
         }
     }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> Vec<&str> {
+        vec![self.find.holding(2).1, self.resolve.holding(2).1]
+    }
 }
 
 /// Numbers of addresses that have one.

@@ -48,10 +48,9 @@ impl Texts {
         }
     }
 
-    /// For tests of the plan.
     #[cfg(test)]
-    pub(crate) fn one(&self) -> &str {
-        self.login.holding(1).1
+    pub(crate) fn all(&self) -> Vec<&str> {
+        vec![self.login.holding(1).1, self.login.holding(64).1]
     }
 }
 

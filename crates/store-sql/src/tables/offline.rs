@@ -52,6 +52,20 @@ impl Texts {
             }),
         }
     }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> Vec<&str> {
+        vec![
+            self.counters.holding(2).1,
+            &self.expire_owner,
+            &self.fetch,
+            &self.remove_through,
+            &self.count_down,
+            &self.count,
+            &self.expired,
+            self.remove.holding(2).1,
+        ]
+    }
 }
 
 struct Counter {

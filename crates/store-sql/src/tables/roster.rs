@@ -60,6 +60,19 @@ impl Texts {
             }),
         }
     }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> Vec<&str> {
+        vec![
+            &self.get,
+            &self.entry,
+            &self.delete,
+            &self.version,
+            self.accounts.holding(2).1,
+            self.contacts.holding(2).1,
+            self.versions.holding(2).1,
+        ]
+    }
 }
 
 fn no_account() -> StoreError {

@@ -19,6 +19,11 @@ impl Texts {
             put_new: d.insert_new("setting", &["name", "value"], 1),
         }
     }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> Vec<&str> {
+        vec![&self.get]
+    }
 }
 
 async fn get(conn: &mut Conn, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
