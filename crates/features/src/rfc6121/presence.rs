@@ -253,7 +253,7 @@ fn probe(ctx: &mut IncomingCtx<'_>) -> Flow {
             }
         }
     } else if !told_directly(account, from, to, ctx.effects) {
-        reply(to.bare(), from, PresenceType::Unsubscribed, id.as_deref(), ctx.effects);
+        reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id.as_deref(), ctx.effects);
     }
     Flow::Stop(Verdict::Consumed)
 }
@@ -298,14 +298,16 @@ fn nobody_here(ctx: &IncomingCtx<'_>, id: Option<String>) -> Flow {
             }
         };
         let own = contact.as_ref() == to.bare();
-        let (ty, sender) = match may_know.await {
-            Ok(true) => (PresenceType::Unavailable, to.as_ref()),
-            Ok(false) if own => (PresenceType::Unavailable, to.as_ref()),
-            Ok(false) => (PresenceType::Unsubscribed, to.bare()),
-            Err(error) => return Outcome::refused(store_error(error)),
-        };
         let mut effects = Effects::default();
-        reply(sender, from.as_ref(), ty, id.as_deref(), &mut effects);
+        match may_know.await {
+            Err(error) => return Outcome::refused(store_error(error)),
+            Ok(known) if known || own => {
+                let ty = PresenceType::Unavailable;
+                reply(to.as_ref(), from.as_ref(), ty, id.as_deref(), &mut effects);
+            }
+            // Subscriptions are between bare addresses.
+            Ok(_) => reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id.as_deref(), &mut effects),
+        }
         Outcome::consumed(effects)
     }))
 }

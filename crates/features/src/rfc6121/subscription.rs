@@ -20,7 +20,9 @@ use stanza::{Kind, KindSet, PresenceType, StanzaCondition, StanzaError};
 use store::{Change, ErrorKind, RosterItem, StoreError, Subscription};
 use throng_core::fault::store_error;
 use throng_core::feature::{self, Builder, Feature, OptionSpec, Spec, Value};
-use throng_core::hooks::{AvailableCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, Verdict};
+use throng_core::hooks::{
+    AvailableCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, RemovedCtx, Verdict,
+};
 use throng_core::session::flags;
 use throng_core::{Account, Effect, Effects, Frame, Node, Session};
 
@@ -64,7 +66,9 @@ fn build(b: &mut Builder<'_>) {
     b.incoming(Phase::Rewrite, Interest::kinds(SUBSCRIPTIONS), move |ctx: &mut IncomingCtx<'_>| {
         incoming(ctx, limit)
     });
+    b.incoming(Phase::Rewrite, Interest::kinds(KindSet::of(Kind::Presence(PresenceType::Error))), failed);
     b.available(Phase::Rewrite, Interest::ALL, show_requests);
+    b.removed(Phase::Rewrite, Interest::ALL, removed);
 }
 
 fn kind_of(frame: &Frame) -> PresenceType {
@@ -244,6 +248,33 @@ impl Arrival {
         answer(&outcome, account.as_ref(), &frame, &to, &from, &mut effects);
         Ok(effects)
     }
+}
+
+/// Section 3.1.2: subscription stanzas leave from a bare address, so that is where their errors come back to. The
+/// general rules know nobody there.
+fn failed(ctx: &mut IncomingCtx<'_>) -> Flow {
+    let Some(account) = ctx.account.filter(|_| ctx.to.is_bare()) else { return Flow::Next };
+    deliver(account, PresenceType::Error, ctx.frame, ctx.effects);
+    Flow::Stop(Verdict::Consumed)
+}
+
+/// An account is gone: its contacts are told what its owner would have told them by leaving.
+fn removed(ctx: &mut RemovedCtx<'_>) -> Flow {
+    for item in ctx.contacts {
+        let mut tell = |ty| {
+            let id = base::id::random_id();
+            let frame = bare_presence(ctx.jid, Some(item.jid.as_ref()), ty, Some(&id));
+            ctx.effects.route(frame, ctx.jid.to_jid(), item.jid.clone());
+        };
+        let state = item.subscription;
+        if state.has(Subscription::TO) || state.has(Subscription::ASK) {
+            tell(PresenceType::Unsubscribe);
+        }
+        if state.has(Subscription::FROM) || state.has(Subscription::PENDING_IN) {
+            tell(PresenceType::Unsubscribed);
+        }
+    }
+    Flow::Next
 }
 
 /// What the server sends back on the recipient's behalf.

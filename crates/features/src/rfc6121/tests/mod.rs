@@ -55,3 +55,23 @@ fn blank(text: &str, before: &str) -> String {
 fn push(to: &str, item: &str) -> String {
     format!("<iq type='set' id='*' to='{to}'><query xmlns='jabber:iq:roster' ver='*'>{item}</query></iq>")
 }
+
+/// The condition of the only stanza, which must be an error.
+fn error(stanzas: &[String]) -> (String, String) {
+    assert_eq!(stanzas.len(), 1, "{stanzas:?}");
+    assert!(stanzas[0].contains("type='error'"), "{stanzas:?}");
+    let kind = stanzas[0].split("<error type='").nth(1).unwrap().split('\'').next().unwrap();
+    let rest = stanzas[0].split("<error type='").nth(1).unwrap();
+    let condition = rest.split('<').nth(1).unwrap().split(' ').next().unwrap();
+    (kind.to_owned(), condition.to_owned())
+}
+fn is(kind: &str, condition: &str) -> (String, String) {
+    (kind.to_owned(), condition.to_owned())
+}
+
+fn without_id(stanza: &str) -> String {
+    match stanza.split_once(" id='") {
+        Some((before, rest)) => format!("{before}{}", rest.split_once('\'').unwrap().1),
+        None => stanza.to_owned(),
+    }
+}

@@ -1,1 +1,349 @@
-//! x
+//! Section 4.
+use store::Subscription;
+use testkit::{Client, Engine, assert_same};
+use throng_core::Limits;
+
+use super::{FEATURES, JULIET, ROMEO, error, is, online, strangers};
+
+/// Juliet's contacts of the examples (section 4.1): Romeo and Benvolio both ways, Mercutio only sees her.
+fn verona() -> Engine {
+    let engine = strangers();
+    for name in ["mercutio@example.com", "benvolio@example.net"] {
+        engine.user(name);
+    }
+    engine.befriend(JULIET, ROMEO);
+    engine.befriend(JULIET, "benvolio@example.net");
+    engine.contact(JULIET, "mercutio@example.com", Subscription::FROM | Subscription::IN_ROSTER);
+    engine.contact("mercutio@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
+    engine
+}
+
+fn from_balcony(to: &str, inner: &str) -> String {
+    format!("<presence from='juliet@example.com/balcony' to='{to}'>{inner}</presence>")
+}
+fn forget(clients: &[&Client]) {
+    for client in clients {
+        client.recv();
+    }
+}
+fn nobody_heard(clients: &[&Client]) {
+    for client in clients {
+        let heard = client.recv();
+        assert!(heard.is_empty(), "{}: {heard:?}", client.full());
+    }
+}
+
+#[test]
+fn section_4_2_initial_presence_reaches_subscribers_and_the_own_resources() {
+    let engine = verona();
+    let romeo = [online(&engine, ROMEO, "resource1"), online(&engine, ROMEO, "resource2")];
+    let mercutio = online(&engine, "mercutio@example.com", "x");
+    let silent = engine.connect("benvolio@example.net", "not-available");
+    let chamber = online(&engine, JULIET, "chamber");
+    forget(&[&romeo[0], &romeo[1], &mercutio]);
+    let balcony = engine.connect(JULIET, "balcony");
+    balcony.send("<presence/>");
+    for client in &romeo {
+        assert_same(&client.recv(), &[from_balcony(ROMEO, "")]);
+    }
+    assert_same(&mercutio.recv(), &[from_balcony("mercutio@example.com", "")]);
+    assert_same(&chamber.recv(), &[from_balcony(JULIET, "")]);
+    // 4.2.2: the resource itself as well; then the other resources, then whoever a probe would find.
+    assert_same(
+        &balcony.recv(),
+        &[
+            from_balcony(JULIET, ""),
+            "<presence from='juliet@example.com/chamber' to='juliet@example.com'/>".into(),
+            "<presence from='romeo@example.net/resource1' to='juliet@example.com'/>".into(),
+            "<presence from='romeo@example.net/resource2' to='juliet@example.com'/>".into(),
+        ],
+    );
+    nobody_heard(&[&silent]);
+}
+
+#[test]
+fn a_login_makes_no_call_to_the_store() {
+    let engine = verona();
+    let juliet = engine.connect(JULIET, "balcony");
+    assert_eq!(engine.store_calls(), ["logins.login"]);
+    juliet.send("<iq id='r' type='get'><query xmlns='jabber:iq:roster'/></iq>");
+    juliet.send("<presence/>");
+    juliet.send("<presence><show>away</show><priority>1</priority></presence>");
+    juliet.send("<presence type='unavailable'/>");
+    juliet.close();
+    assert!(engine.store_calls().is_empty());
+}
+
+#[test]
+fn section_4_3_2_who_has_not_approved_is_not_shown() {
+    let engine = strangers();
+    // The two rosters disagree; the contact's own decides.
+    engine.contact(ROMEO, JULIET, Subscription::TO | Subscription::IN_ROSTER);
+    online(&engine, JULIET, "balcony");
+    let romeo = engine.connect(ROMEO, "orchard");
+    assert_same(
+        &romeo.ask("<presence/>"),
+        &["<presence from='romeo@example.net/orchard' to='romeo@example.net'/>"],
+    );
+}
+
+#[test]
+fn section_4_3_2_probes_of_an_account_with_resources() {
+    let engine = verona();
+    let chamber = online(&engine, JULIET, "chamber");
+    let balcony = online(&engine, JULIET, "balcony");
+    chamber.send("<presence id='pres1'><show>dnd</show><status>busy!</status></presence>");
+    balcony.send("<presence id='pres2'><show>away</show><status>stepped away</status></presence>");
+    let romeo = engine.connect(ROMEO, "orchard");
+    // Not by its server but by the client: answered all the same.
+    assert_same(
+        &romeo.ask("<presence id='probe1' to='juliet@example.com' type='probe'/>"),
+        &[
+            "<presence from='juliet@example.com/chamber' id='pres1' to='romeo@example.net/orchard'>
+             <show>dnd</show><status>busy!</status></presence>",
+            "<presence from='juliet@example.com/balcony' id='pres2' to='romeo@example.net/orchard'>
+             <show>away</show><status>stepped away</status></presence>",
+        ],
+    );
+    // A full address: mere availability of that resource.
+    assert_same(
+        &romeo.ask("<presence id='p' to='juliet@example.com/balcony' type='probe'/>"),
+        &["<presence from='juliet@example.com/balcony' to='romeo@example.net/orchard'/>"],
+    );
+    assert_same(
+        &romeo.ask("<presence id='p' to='juliet@example.com/garden' type='probe'/>"),
+        &[
+            "<presence from='juliet@example.com/garden' id='p' to='romeo@example.net/orchard' type='unavailable'/>",
+        ],
+    );
+}
+
+#[test]
+fn section_4_3_2_probes_without_resources_or_without_approval() {
+    let engine = verona();
+    engine.user("tybalt@example.com");
+    let romeo = engine.connect(ROMEO, "orchard");
+    assert_same(
+        &romeo.ask("<presence id='probe2' to='juliet@example.com' type='probe'/>"),
+        &[
+            "<presence from='juliet@example.com' id='probe2' to='romeo@example.net/orchard' type='unavailable'/>",
+        ],
+    );
+    // Tybalt believes that he is subscribed: the answer puts that right.
+    engine.contact("tybalt@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
+    let tybalt = online(&engine, "tybalt@example.com", "x");
+    let probe = |to: &str| tybalt.ask(&format!("<presence id='p' to='{to}' type='probe'/>"));
+    let healed = probe(JULIET);
+    assert_same(
+        &healed[..1],
+        &["<presence from='juliet@example.com' id='p' to='tybalt@example.com' type='unsubscribed'/>"],
+    );
+    assert!(healed[1].contains("subscription='none'"), "{healed:?}");
+    let juliet = online(&engine, JULIET, "balcony");
+    engine.contact("tybalt@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
+    assert_eq!(probe("juliet@example.com/balcony").len(), 2);
+    // A stranger hears nothing, whether or not there is such an account.
+    assert!(probe(JULIET).is_empty() && probe("nobody@example.com").is_empty());
+    nobody_heard(&[&juliet]);
+}
+
+#[test]
+fn section_4_4_later_presence_goes_to_subscribers_only() {
+    let engine = verona();
+    let (romeo, mercutio) = (online(&engine, ROMEO, "x"), online(&engine, "mercutio@example.com", "x"));
+    let (balcony, chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
+    forget(&[&romeo, &mercutio, &balcony]);
+    balcony.send("<presence><show>away</show></presence>");
+    let away = "<show>away</show>";
+    assert_same(&romeo.recv(), &[from_balcony(ROMEO, away)]);
+    assert_same(&mercutio.recv(), &[from_balcony("mercutio@example.com", away)]);
+    assert_same(&chamber.recv(), &[from_balcony(JULIET, away)]);
+    assert_same(&balcony.recv(), &[from_balcony(JULIET, away)]);
+    // Mercutio sees her, she does not see him.
+    mercutio.send("<presence><show>dnd</show></presence>");
+    nobody_heard(&[&balcony, &chamber, &romeo]);
+}
+
+#[test]
+fn section_4_5_unavailable_presence_and_a_new_session() {
+    let engine = verona();
+    let romeo = online(&engine, ROMEO, "x");
+    let (balcony, chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
+    forget(&[&romeo, &balcony]);
+    balcony.send("<presence type='unavailable'><status>going on vacation</status></presence>");
+    let gone = |to: &str| {
+        format!(
+            "<presence from='juliet@example.com/balcony' to='{to}' type='unavailable'><status>going on vacation</status></presence>"
+        )
+    };
+    assert_same(&romeo.recv(), &[gone(ROMEO)]);
+    assert_same(&chamber.recv(), &[gone(JULIET)]);
+    assert_same(&balcony.recv(), &[gone(JULIET)]);
+    assert!(!balcony.session.is_available());
+    chamber.send("<presence><show>xa</show></presence>");
+    nobody_heard(&[&balcony]);
+    romeo.recv();
+    // The session goes on, so the stream's end tells nobody anything new.
+    balcony.close();
+    nobody_heard(&[&romeo]);
+    // 4.5.2, implementation note: available again is initial presence.
+    let balcony = engine.connect(JULIET, "balcony");
+    balcony.send("<presence type='unavailable'/>");
+    nobody_heard(&[&romeo]);
+    balcony.recv();
+    assert_eq!(balcony.ask("<presence/>").len(), 3);
+    assert_same(&romeo.recv(), &[from_balcony(ROMEO, "")]);
+}
+
+#[test]
+fn section_4_5_2_a_lost_stream_is_announced() {
+    let engine = verona();
+    let (romeo, chamber) = (online(&engine, ROMEO, "x"), online(&engine, JULIET, "chamber"));
+    let balcony = online(&engine, JULIET, "balcony");
+    forget(&[&romeo, &chamber]);
+    balcony.close();
+    let gone =
+        |to: &str| format!("<presence from='juliet@example.com/balcony' to='{to}' type='unavailable'/>");
+    assert_same(&romeo.recv(), &[gone(ROMEO)]);
+    assert_same(&chamber.recv(), &[gone(JULIET)]);
+    // The last one, too.
+    chamber.close();
+    assert_eq!(romeo.recv().len(), 1);
+}
+
+#[test]
+fn a_displaced_session_is_announced_before_its_successor() {
+    let engine = verona();
+    let romeo = online(&engine, ROMEO, "x");
+    online(&engine, JULIET, "balcony");
+    romeo.recv();
+    let second = engine.connect(JULIET, "balcony");
+    second.send("<presence/>");
+    assert_same(
+        &romeo.recv(),
+        &[
+            "<presence from='juliet@example.com/balcony' to='romeo@example.net' type='unavailable'/>".into(),
+            from_balcony(ROMEO, ""),
+        ],
+    );
+}
+
+#[test]
+fn section_4_6_3_directed_presence_ends_with_the_resource() {
+    let engine = verona();
+    engine.user("nurse@example.com");
+    let (romeo, nurse) = (online(&engine, ROMEO, "x"), online(&engine, "nurse@example.com", "kitchen"));
+    let juliet = online(&engine, JULIET, "balcony");
+    romeo.recv();
+    // Case 2: to somebody who is not subscribed.
+    juliet.send("<presence id='d1' to='nurse@example.com/kitchen'><show>chat</show></presence>");
+    assert_same(
+        &nurse.recv(),
+        &[
+            "<presence id='d1' from='juliet@example.com/balcony' to='nurse@example.com/kitchen'><show>chat</show></presence>",
+        ],
+    );
+    juliet.send("<presence><show>away</show></presence>");
+    nobody_heard(&[&nurse]);
+    // Case 1: to a subscriber; it stays one recipient of the broadcast.
+    juliet.send("<presence id='d2' to='romeo@example.net'/>");
+    romeo.recv();
+    juliet.send("<presence type='unavailable'><status>bye</status></presence>");
+    assert_same(
+        &nurse.recv(),
+        &[
+            "<presence from='juliet@example.com/balcony' to='nurse@example.com/kitchen' type='unavailable'><status>bye</status></presence>",
+        ],
+    );
+    assert_eq!(romeo.recv().len(), 1);
+    juliet.close();
+    nobody_heard(&[&nurse, &romeo]);
+}
+
+#[test]
+fn section_4_6_3_case_3_directed_presence_without_availability() {
+    let engine = verona();
+    let romeo = online(&engine, ROMEO, "x");
+    let juliet = engine.connect(JULIET, "balcony");
+    juliet.send("<presence to='romeo@example.net'/>");
+    assert_eq!(romeo.recv().len(), 1);
+    juliet.close();
+    assert_same(
+        &romeo.recv(),
+        &["<presence from='juliet@example.com/balcony' to='romeo@example.net' type='unavailable'/>"],
+    );
+}
+
+#[test]
+fn section_4_6_1_either_side_may_end_directed_presence() {
+    let engine = strangers();
+    let (romeo, juliet) = (online(&engine, ROMEO, "x"), online(&engine, JULIET, "balcony"));
+    juliet.send("<presence to='romeo@example.net/x'/>");
+    juliet.send("<presence to='romeo@example.net/x' type='unavailable'/>");
+    assert_eq!(romeo.recv().len(), 2);
+    assert!(juliet.session.with(|state| state.directed.is_none()));
+    juliet.send("<presence to='romeo@example.net/x'/>");
+    romeo.send("<presence to='juliet@example.com/balcony' type='unavailable'/>");
+    assert!(juliet.session.with(|state| state.directed.is_none()));
+    romeo.recv();
+    juliet.close();
+    nobody_heard(&[&romeo]);
+}
+
+#[test]
+fn section_4_6_6_who_was_told_directly_may_ask_about_that_resource() {
+    let engine = strangers();
+    let romeo = online(&engine, ROMEO, "x");
+    let (juliet, _chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
+    juliet.send("<presence to='romeo@example.net/x'><show>chat</show></presence>");
+    romeo.recv();
+    let here = "<presence from='juliet@example.com/balcony' to='romeo@example.net/x'/>";
+    assert_same(&romeo.ask("<presence id='p' to='juliet@example.com/balcony' type='probe'/>"), &[here]);
+    assert!(romeo.ask("<presence id='p' to='juliet@example.com/chamber' type='probe'/>").is_empty());
+}
+
+#[test]
+fn section_4_6_1_a_subscription_that_ends_takes_precedence() {
+    let engine = verona();
+    let (romeo, juliet) = (online(&engine, ROMEO, "x"), online(&engine, JULIET, "balcony"));
+    juliet.send("<presence to='romeo@example.net'/>");
+    romeo.recv();
+    juliet.send("<presence to='romeo@example.net' type='unsubscribed'/>");
+    assert!(romeo.recv()[0].contains("type='unavailable'"));
+}
+
+#[test]
+fn what_may_not_be_sent() {
+    let engine = Engine::with_limits(&FEATURES, Limits { directed_presence: 1, ..Limits::default() });
+    engine.user(JULIET);
+    let juliet = engine.connect(JULIET, "balcony");
+    let long = format!("<presence><status>{}</status></presence>", "x".repeat(5000));
+    assert_eq!(error(&juliet.ask(&long)), is("modify", "policy-violation"));
+    assert_eq!(
+        error(&juliet.ask("<presence><priority>200</priority></presence>")),
+        is("modify", "bad-request")
+    );
+    assert_eq!(error(&juliet.ask("<presence type='away'/>")), is("modify", "bad-request"));
+    assert!(!juliet.session.is_available());
+    juliet.send("<presence to='a@example.net'/>");
+    juliet.send("<presence to='a@example.net'/>");
+    assert_eq!(error(&juliet.ask("<presence to='b@example.net'/>")), is("wait", "resource-constraint"));
+    assert!(juliet.ask("<presence type='probe'/>").is_empty(), "4.3: a probe is no reason for an error");
+}
+
+#[test]
+fn the_frame_of_a_broadcast_is_shared() {
+    let engine = verona();
+    let romeo = [online(&engine, ROMEO, "1"), online(&engine, ROMEO, "2")];
+    let juliet = online(&engine, JULIET, "balcony");
+    let kept = juliet.session.with(|state| state.presence.clone()).unwrap();
+    let mut batches = Vec::new();
+    for client in &romeo {
+        let mut batch = throng_core::session::Batch::new();
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        client.session.link.take(&mut cx, &mut batch);
+        batches.extend(batch);
+    }
+    let same = batches.iter().filter(|item| std::ptr::eq(item.frame.bytes(), kept.bytes())).count();
+    assert_eq!(same, 2, "one allocation for all receivers");
+}

@@ -3,7 +3,7 @@ use store::Subscription;
 use testkit::{Engine, assert_same};
 use throng_core::Limits;
 
-use super::{FEATURES, JULIET, ROMEO, online, plain, push, strangers};
+use super::{FEATURES, JULIET, ROMEO, error, is, online, plain, push, strangers, without_id};
 
 const GET: &str = "<iq id='hu2bac18' type='get'><query xmlns='jabber:iq:roster'/></iq>";
 
@@ -19,19 +19,6 @@ fn version(stanza: &str) -> String {
     let at = stanza.find("ver='").unwrap() + 5;
     stanza[at..].split('\'').next().unwrap().to_owned()
 }
-/// The condition of the only stanza, which must be an error.
-fn error(stanzas: &[String]) -> (String, String) {
-    assert_eq!(stanzas.len(), 1, "{stanzas:?}");
-    assert!(stanzas[0].contains("type='error'"), "{stanzas:?}");
-    let kind = stanzas[0].split("<error type='").nth(1).unwrap().split('\'').next().unwrap();
-    let rest = stanzas[0].split("<error type='").nth(1).unwrap();
-    let condition = rest.split('<').nth(1).unwrap().split(' ').next().unwrap();
-    (kind.to_owned(), condition.to_owned())
-}
-fn is(kind: &str, condition: &str) -> (String, String) {
-    (kind.to_owned(), condition.to_owned())
-}
-
 #[test]
 fn section_2_2_the_login_brings_the_roster() {
     let engine = strangers();
@@ -185,13 +172,6 @@ fn section_2_5_removing_ends_both_subscriptions() {
     assert!(engine.stored(JULIET, ROMEO).is_none());
     juliet.send("<presence><show>away</show></presence>");
     assert!(romeo.recv().is_empty(), "no presence after the end");
-}
-
-fn without_id(stanza: &str) -> String {
-    match stanza.split_once(" id='") {
-        Some((before, rest)) => format!("{before}{}", rest.split_once('\'').unwrap().1),
-        None => stanza.to_owned(),
-    }
 }
 
 #[test]
