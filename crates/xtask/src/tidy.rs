@@ -1,16 +1,143 @@
-//! `cargo xtask tidy`: checks the floors of the crates, the size of files and the words that must not be used. Not written yet.
+//! `cargo xtask tidy`: the rules of the house that neither the compiler nor clippy knows.
+//!
+//! Floors of the crates, size of files, opening comments, the list of files with `unsafe`, words that must not be
+//! used, licences of what we depend on, and generated files that are out of date. Each rule is a file below this
+//! one, a function from text to findings, tested there with bad input. `tests/tidy.rs` runs the whole with the
+//! ordinary tests.
+//!
+//! Exits with 1 when a rule is broken. Warnings (a package in two versions) are printed and change nothing.
+//!
+//! The trap: a rule is kept by its mend. A finding says where, what, and what to do instead.
 
-use std::process::ExitCode;
+mod floors;
+mod licences;
+mod packages;
+mod source;
+mod texts;
+mod tree;
+mod words;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
 
 /// The flags of `cargo xtask tidy`.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Also print what is fine: packages counted, the largest files.
+    #[arg(long)]
+    verbose: bool,
+}
 
-/// Refuses with exit code 2.
-pub(crate) fn run(_args: &Args) -> ExitCode {
-    #[allow(clippy::print_stderr, reason = "a program's refusal")]
-    {
-        eprintln!("xtask tidy is not written yet.");
+/// A broken rule.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// The file, with a line where there is one, or the crate.
+    place: String,
+    /// What is wrong and how to mend it, one sentence.
+    text: String,
+}
+
+impl Finding {
+    fn new(place: impl Into<String>, text: impl Into<String>) -> Finding {
+        Finding { place: place.into(), text: text.into() }
     }
-    ExitCode::from(2)
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.text)
+    }
+}
+
+/// Checks everything; exit code 1 with a list when something is wrong.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let (code, lines) = match check(args.verbose) {
+        Ok((findings, mut lines)) => {
+            let code = if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            lines.extend(findings.iter().map(ToString::to_string));
+            lines.push(match findings.len() {
+                0 => "tidy: the house is in order".to_owned(),
+                1 => "tidy: 1 thing to mend".to_owned(),
+                n => format!("tidy: {n} things to mend"),
+            });
+            (code, lines)
+        }
+        Err(error) => (ExitCode::from(2), vec![format!("tidy: {error:#}")]),
+    };
+    #[allow(clippy::print_stderr, reason = "the findings are what the command is for")]
+    for line in lines {
+        eprintln!("{line}");
+    }
+    code
+}
+
+/// The root of the workspace: two folders above this crate.
+pub(crate) fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors().nth(2).unwrap_or(own).to_owned()
+}
+
+fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
+    let root = root();
+    let mut lines = Vec::new();
+    let files = tree::read(&root)?;
+    let mut findings = Vec::new();
+    for file in &files {
+        findings.extend(texts::check(file));
+        findings.extend(words::check(file));
+    }
+    findings.extend(texts::unused_exceptions(&files));
+
+    let packages = packages::Packages::parse(&metadata(&root)?)?;
+    findings.extend(floors::check(&packages));
+    findings.extend(floors::documented(&files));
+    findings.extend(licences::check(&packages));
+    for (name, versions) in packages.duplicates() {
+        lines.push(format!("warning: {name} is built in the versions {}", versions.join(", ")));
+    }
+    findings.extend(stale()?);
+
+    if verbose {
+        lines.push(format!("{} files, {} packages", files.len(), packages.all.len()));
+        lines.push(format!("{} packages in the server", packages.closure("throng-server").len()));
+        lines.extend(texts::largest(&files, 10));
+    }
+    Ok((findings, lines))
+}
+
+/// What cargo knows about our crates and all that they use on this machine.
+fn metadata(root: &Path) -> Result<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // Without the filter cargo would fetch the packages of every other operating system.
+    let host = run_for_text(Command::new("rustc").arg("-vV"))?;
+    let host = host.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.context("rustc -vV does not name its host")?;
+    run_for_text(
+        Command::new(cargo)
+            .args(["metadata", "--format-version", "1", "--filter-platform", host])
+            .current_dir(root),
+    )
+}
+
+fn run_for_text(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("{command:?} cannot be run"))?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{command:?} did not print text"))
+}
+
+/// Asks this very program whether the generated files are what it would write.
+fn stale() -> Result<Vec<Finding>> {
+    let own = std::env::current_exe().context("this program does not know its own path")?;
+    let output = Command::new(own).args(["codegen", "--check"]).output().context("codegen cannot be run")?;
+    if output.status.success() {
+        return Ok(Vec::new());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).trim().replace('\n', "; ");
+    Ok(vec![Finding::new("generated files", format!("run `cargo xtask codegen` and commit ({said})"))])
 }

@@ -1,0 +1,269 @@
+//! The floors: which crate may use which. `ARCHITECTURE.md` explains the table, this file enforces it.
+//!
+//! Tests may use more, from the engine's floor upwards: `testkit`, which drives the engine, and the contracts of
+//! floor 1, whose memory peers every engine in a test is built from. Nothing below the engine may.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use super::packages::Packages;
+use super::tree::File;
+
+/// One crate of the table.
+struct Row {
+    /// The name without `throng-`.
+    name: &'static str,
+    /// Its floor; a crate uses lower floors only.
+    floor: u8,
+    /// The crates that it may use.
+    uses: &'static [&'static str],
+    /// Packages from outside that it must never carry, not even through another package.
+    never: &'static [&'static [&'static str]],
+}
+
+/// Runtimes, and what opens sockets.
+const SOCKETS: &[&str] =
+    &["async-std", "axum", "hyper", "mio", "reqwest", "rustls", "smol", "socket2", "tokio", "tokio-rustls"];
+/// Databases.
+const SQL: &[&str] = &["diesel", "libsqlite3-sys", "mysql", "postgres", "rusqlite", "sqlx", "tokio-postgres"];
+/// The cluster's engine.
+const NATS: &[&str] = &["async-nats", "nats"];
+/// Formats of configuration and commands, which belong to programs.
+const PROGRAMS: &[&str] = &["anyhow", "clap", "toml", "tracing-subscriber"];
+
+const VALUES: &[&[&str]] = &[SOCKETS, SQL, NATS, PROGRAMS, &["tracing", "prometheus-client"]];
+const ENGINE: &[&[&str]] = &[SOCKETS, SQL, NATS, PROGRAMS];
+const ENGINE_PARTS: &[&str] = &["base", "jid", "xml", "stanza", "store", "cluster"];
+const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core"];
+
+/// Dev is a floor of its own, above all others: only tests stand there.
+const TABLE: &[Row] = &[
+    Row { name: "base", floor: 0, uses: &[], never: VALUES },
+    Row { name: "jid", floor: 0, uses: &[], never: VALUES },
+    Row { name: "xml", floor: 0, uses: &[], never: VALUES },
+    Row { name: "stanza", floor: 0, uses: &["jid", "xml"], never: VALUES },
+    Row { name: "sasl", floor: 0, uses: &["base"], never: VALUES },
+    Row { name: "store", floor: 1, uses: &["base", "jid"], never: VALUES },
+    Row { name: "cluster", floor: 1, uses: &["base", "jid"], never: VALUES },
+    Row { name: "net", floor: 2, uses: &["base", "xml", "stanza"], never: &[SQL, NATS, PROGRAMS] },
+    Row { name: "store-sql", floor: 2, uses: &["base", "jid", "store"], never: &[NATS, PROGRAMS] },
+    Row { name: "cluster-nats", floor: 2, uses: &["base", "jid", "cluster"], never: &[SQL, PROGRAMS] },
+    Row { name: "core", floor: 3, uses: ENGINE_PARTS, never: ENGINE },
+    Row {
+        name: "streams",
+        floor: 4,
+        uses: &["base", "jid", "xml", "stanza", "sasl", "net", "core"],
+        never: &[SQL, NATS, PROGRAMS],
+    },
+    Row { name: "features", floor: 4, uses: BEHAVIOUR, never: ENGINE },
+    Row { name: "muc", floor: 4, uses: BEHAVIOUR, never: ENGINE },
+    Row { name: "pubsub", floor: 4, uses: BEHAVIOUR, never: ENGINE },
+    Row { name: "api", floor: 5, uses: &["base", "jid", "store", "core"], never: &[SQL, NATS, PROGRAMS] },
+    Row {
+        name: "server",
+        floor: 6,
+        uses: &[
+            "base",
+            "jid",
+            "xml",
+            "stanza",
+            "sasl",
+            "store",
+            "cluster",
+            "net",
+            "store-sql",
+            "cluster-nats",
+            "core",
+            "streams",
+            "features",
+            "muc",
+            "pubsub",
+            "api",
+        ],
+        never: &[],
+    },
+    // A bug that client and server share must not hide itself.
+    Row { name: "loadgen", floor: 6, uses: &["jid", "xml", "stanza"], never: &[] },
+    // The registry is code: only a program that links the features can write their documents.
+    Row { name: "xtask", floor: 6, uses: &["core", "features", "muc", "pubsub"], never: &[] },
+    Row {
+        name: "testkit",
+        floor: 7,
+        uses: &[
+            "base",
+            "jid",
+            "xml",
+            "stanza",
+            "sasl",
+            "store",
+            "cluster",
+            "net",
+            "store-sql",
+            "core",
+            "streams",
+            "features",
+            "muc",
+            "pubsub",
+            "api",
+        ],
+        never: &[],
+    },
+    Row {
+        name: "e2e",
+        floor: 7,
+        uses: &["base", "jid", "xml", "stanza", "store", "cluster", "core", "server", "testkit"],
+        never: &[],
+    },
+];
+
+/// What tests may use besides, from the floor of the engine upwards.
+const IN_TESTS: &[&str] = &["testkit", "store", "cluster"];
+/// The floor of the engine.
+const ENGINE_FLOOR: u8 = 3;
+const PREFIX: &str = "throng-";
+
+fn row(name: &str) -> Option<&'static Row> {
+    TABLE.iter().find(|row| row.name == name)
+}
+
+/// What the table says about our crates.
+pub(crate) fn check(packages: &Packages) -> Vec<Finding> {
+    let ours: BTreeSet<&str> = packages.ours().map(|p| p.name.as_str()).collect();
+    let mut findings = Vec::new();
+    for package in packages.ours() {
+        let Some(row) = package.name.strip_prefix(PREFIX).and_then(row) else {
+            let text =
+                "has no row in xtask/src/tidy/floors.rs; say which floor it stands on and what it may use";
+            findings.push(Finding::new(&package.name, text));
+            continue;
+        };
+        let own = |names: &BTreeSet<String>| -> Vec<String> {
+            let names = names.iter().filter(|n| ours.contains(n.as_str()));
+            names.filter_map(|n| n.strip_prefix(PREFIX)).map(str::to_owned).collect()
+        };
+        for used in own(&package.normal) {
+            if !row.uses.contains(&used.as_str()) {
+                let text = format!(
+                    "must not use {used}; the table allows it {}",
+                    if row.uses.is_empty() { "none of our crates".to_owned() } else { row.uses.join(", ") }
+                );
+                findings.push(Finding::new(&package.name, text));
+            }
+        }
+        for used in own(&package.dev) {
+            let tests = row.floor >= ENGINE_FLOOR && IN_TESTS.contains(&used.as_str());
+            if used != row.name && !tests && !row.uses.contains(&used.as_str()) {
+                let text = format!("must not use {used}, not even in tests; test that pair one floor up");
+                findings.push(Finding::new(&package.name, text));
+            }
+        }
+        let closure = packages.closure(&package.name);
+        for banned in row.never.iter().copied().flatten() {
+            if let Some(by) = closure.get(banned) {
+                let by = if *by == package.name { "directly".to_owned() } else { format!("through {by}") };
+                let text = format!("carries {banned} ({by}), which its floor must not know");
+                findings.push(Finding::new(&package.name, text));
+            }
+        }
+    }
+    findings
+}
+
+/// Every crate of the workspace has its row in `ARCHITECTURE.md`, so that the explanation keeps up with the table.
+pub(crate) fn documented(files: &[File]) -> Vec<Finding> {
+    let text = files.iter().find(|f| f.path == "ARCHITECTURE.md").map_or("", |f| f.text.as_str());
+    let crates = files.iter().filter_map(|f| f.path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml"));
+    crates
+        .filter(|name| !name.contains('/') && !text.contains(&format!("\n| `{name}` |")))
+        .map(|name| Finding::new("ARCHITECTURE.md", format!("has no row for the crate `{name}`")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::packages::made_up;
+    use super::*;
+
+    fn texts(lines: &[&str]) -> Vec<String> {
+        check(&made_up(lines)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_table_itself_only_points_down() {
+        for row in TABLE {
+            for used in row.uses {
+                let below = super::row(used).unwrap();
+                // The two of floor 0 that others of floor 0 use, and the test crates among themselves.
+                let values = row.floor == 0 && matches!(*used, "base" | "jid" | "xml");
+                let tests = row.floor == 7 && *used == "testkit";
+                assert!(below.floor < row.floor || values || tests, "{} uses {used}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn allowed_edges_pass() {
+        assert_eq!(
+            texts(&[
+                "throng-base:",
+                "throng-jid:",
+                "throng-store: throng-base throng-jid parking_lot",
+                "throng-core: throng-base throng-store | throng-testkit",
+                "throng-testkit: throng-core",
+                "parking_lot:",
+            ]),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn a_forbidden_edge_is_refused() {
+        let found = texts(&["throng-core: throng-net", "throng-net:"]);
+        assert_eq!(
+            found,
+            ["throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster"]
+        );
+        assert!(texts(&["throng-features: throng-muc", "throng-muc:"])[0].contains("must not use muc"));
+        assert!(texts(&["throng-loadgen: throng-base", "throng-base:"])[0].contains("must not use base"));
+        assert!(texts(&["throng-xml: throng-base", "throng-base:"])[0].contains("none of our crates"));
+    }
+
+    #[test]
+    fn tests_do_not_reach_across_floors_either() {
+        let found = texts(&["throng-store: | throng-testkit", "throng-testkit:"]);
+        assert!(found[0].contains("not even in tests"));
+        let found = texts(&[
+            "throng-streams: | throng-features throng-cluster",
+            "throng-features:",
+            "throng-cluster:",
+        ]);
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn foreign_packages_are_refused_also_when_another_brings_them() {
+        assert!(texts(&["throng-xml: tokio", "tokio:"])[0].contains("carries tokio (directly)"));
+        let found = texts(&["throng-core: http", "http: hyper", "hyper:"]);
+        assert!(found[0].contains("carries hyper (through http)"), "{found:?}");
+        assert!(texts(&["throng-features: throng-store", "throng-store: sqlx", "sqlx:"]).len() == 2);
+    }
+
+    #[test]
+    fn a_crate_without_a_row_is_refused() {
+        assert!(texts(&["throng-utils:"])[0].contains("has no row"));
+    }
+
+    #[test]
+    fn the_plan_names_every_crate() {
+        let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
+        let files = [
+            file("ARCHITECTURE.md", "# x\n| `base` | 0 |\n"),
+            file("crates/base/Cargo.toml", ""),
+            file("crates/jid/Cargo.toml", ""),
+            file("crates/jid/fuzz/Cargo.toml", ""),
+        ];
+        let found = documented(&files);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].text.contains("`jid`"));
+    }
+}

@@ -1,0 +1,62 @@
+//! Reads the text files of the project.
+//!
+//! Folders are walked, git is not asked: tidy works in an unpacked archive too. Left out: what is built, fetched or
+//! run (`target`, `node_modules`, …), fuzz corpora, and files that are not UTF-8.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// Folders of these names are never ours.
+const SKIPPED: [&str; 7] = [".git", ".venv", "__pycache__", "corpus", "data", "node_modules", "target"];
+
+/// A text file.
+#[derive(Debug)]
+pub(crate) struct File {
+    /// From the root, with `/`.
+    pub(crate) path: String,
+    /// The content.
+    pub(crate) text: String,
+}
+
+/// All text files below `root`, sorted by path.
+pub(crate) fn read(root: &Path) -> Result<Vec<File>> {
+    let mut files = Vec::new();
+    walk(root, "", &mut files)?;
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+fn walk(folder: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()> {
+    let entries = fs::read_dir(folder).with_context(|| format!("{} cannot be read", folder.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("{} cannot be read", folder.display()))?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let path = format!("{prefix}{name}");
+        let kind = entry.file_type().with_context(|| format!("{path} cannot be read"))?;
+        if kind.is_dir() {
+            if !SKIPPED.contains(&name.as_str()) {
+                walk(&entry.path(), &format!("{path}/"), files)?;
+            }
+        } else if kind.is_file()
+            && let Ok(bytes) = fs::read(entry.path())
+            && let Ok(text) = String::from_utf8(bytes)
+        {
+            files.push(File { path, text });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_itself_and_nothing_that_was_built() {
+        let files = read(&super::super::root()).unwrap();
+        assert!(files.iter().any(|f| f.path == "crates/xtask/src/tidy/tree.rs"));
+        assert!(files.iter().all(|f| !f.path.starts_with("target/") && !f.path.starts_with(".git/")));
+    }
+}
