@@ -1,0 +1,58 @@
+# What a person types. Needs Rust 1.95 or newer, a C compiler and make; nothing else.
+#
+#   make run     build Throng and start a node, no configuration needed
+#   make test    everything that can be tested on one machine, real clients included
+#   make lint    format, clippy and the rules of the house
+#   make bench   measure a release build against its budgets (minutes; wants a quiet machine)
+#   make fuzz    feed the parsers with noise (needs cargo-fuzz and a nightly compiler)
+
+CARGO  ?= cargo
+# Where cargo puts what it builds; the same rule as cargo's own.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# A file or nothing: make run CONFIG=throng.toml
+CONFIG ?=
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 60
+
+.PHONY: all run build test clients lint bench fuzz help
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+build:
+	$(CARGO) build --release --locked -p throng-server
+
+run: build
+	@echo "Starting $(TARGET)/release/throng; its address, and at the first start the administrator's password, follow."
+	@echo "In another terminal: $(TARGET)/release/throng account add alice@localhost"
+	@exec $(TARGET)/release/throng serve $(if $(CONFIG),--config $(CONFIG))
+
+# Foreign clients: fetched once, milliseconds afterwards.
+clients:
+	@crates/e2e/clients/setup.sh
+
+# The program first: the tests with real clients start it. Built together with the tests, so that both use the
+# same features of each dependency; building the server alone would compile half of them twice.
+test: clients
+	$(CARGO) build --locked --workspace --bins --tests
+	$(CARGO) test --locked --workspace
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) xtask tidy
+
+bench:
+	$(CARGO) build --release --locked -p throng-server
+	$(CARGO) run --release --quiet --locked -p throng-xtask -- bench all
+
+fuzz:
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || { \
+	  echo "make fuzz needs cargo-fuzz and a nightly compiler: cargo install cargo-fuzz; rustup toolchain install nightly"; exit 1; }
+	@set -e; for fuzz in crates/*/fuzz; do \
+	  for target in $$($(CARGO) +nightly fuzz list --fuzz-dir $$fuzz); do \
+	    echo "$$fuzz $$target"; \
+	    $(CARGO) +nightly fuzz run --fuzz-dir $$fuzz $$target -- -max_total_time=$(FUZZ_SECONDS); \
+	  done; \
+	done
