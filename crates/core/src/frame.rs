@@ -13,7 +13,12 @@ static CLIENT: Scope = Scope::client();
 
 /// Shared, immutable stanza. Cloning costs one atomic increment.
 #[derive(Clone)]
-pub struct Frame(ThinArc<Head, u8>);
+pub struct Frame(ThinArc<Facts, u8>);
+
+struct Facts {
+    head: Head,
+    stored: bool,
+}
 
 /// What may be dropped first when queues are full (the order of shedding is presence, then nothing else).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +34,19 @@ pub enum Class {
 impl Frame {
     /// A frame of bytes whose head is known.
     pub fn new(head: Head, bytes: &[u8]) -> Frame {
-        Frame(ThinArc::from_header_and_slice(head, bytes))
+        Frame(ThinArc::from_header_and_slice(Facts { head, stored: false }, bytes))
+    }
+
+    /// A message on its way out of the offline store, which keeps it until it is delivered. `None` as for
+    /// [`Frame::read`].
+    pub fn from_store(bytes: &[u8]) -> Option<Frame> {
+        let head = *Frame::read(bytes)?.head();
+        Some(Frame(ThinArc::from_header_and_slice(Facts { head, stored: true }, bytes)))
+    }
+
+    /// Whether the store still holds this message, so that losing the frame loses nothing.
+    pub fn is_stored(&self) -> bool {
+        self.0.header.header.stored
     }
 
     /// Reads bytes that the server wrote itself or took from its store; `None` if they are no portable stanza.
@@ -52,7 +69,7 @@ impl Frame {
 
     /// Positions and facts.
     pub fn head(&self) -> &Head {
-        &self.0.header.header
+        &self.0.header.header.head
     }
     /// The stanza.
     pub fn bytes(&self) -> &[u8] {

@@ -9,8 +9,11 @@
 
 pub mod caps;
 pub mod disco;
+pub mod offline;
 pub mod ping;
 pub mod registry;
+pub mod rfc6121;
 pub mod session;
+pub mod stanza_id;
 pub mod time;
 pub mod version;

@@ -23,6 +23,14 @@ pub static ALL: &[&Feature] = &[
     &crate::ping::FEATURE,
     &crate::time::FEATURE,
     &crate::version::FEATURE,
+    // First on the way of every message: what is archived, stored and delivered carries the id.
+    &crate::stanza_id::FEATURE,
+    // Presence before what presence sets off: a resource's own presence is out before its waiting messages are.
+    &crate::rfc6121::roster::FEATURE,
+    &crate::rfc6121::subscription::FEATURE,
+    &crate::rfc6121::presence::FEATURE,
+    // The last that takes a message: what it does not keep goes back to the sender.
+    &crate::offline::FEATURE,
 ];
 
 /// What the configuration says of one module.

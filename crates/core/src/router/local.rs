@@ -280,7 +280,8 @@ impl Node {
                 let others =
                     session.account.sessions().iter().any(|s| !Arc::ptr_eq(s, session) && !s.is_ended());
                 if others {
-                    self.incoming(item.frame, from.as_ref(), to.as_ref().bare(), 0, work);
+                    // The recipient's chain has seen it: a second run would stamp and copy it again.
+                    self.incoming(item.frame, from.as_ref(), to.as_ref().bare(), usize::MAX, work);
                 } else {
                     self.undelivered(item.frame, from.as_ref(), to.as_ref(), 0, work);
                 }

@@ -1,0 +1,109 @@
+//! Offline messages: XEP-0160 1.0.1 (sections 2 and 3) with Delayed Delivery, XEP-0203 2.0.
+//!
+//! A message of type chat or normal for an account without a resource that takes it goes into the store, and the
+//! sender's stream goes on when it is durable. When a resource becomes available with a priority of zero or more, the
+//! store is emptied into its queue, oldest first, each message with the time at which it was stored. `which` decides
+//! what is kept, `desk` keeps the order, `answer` lets the two sides wait for one another.
+//!
+//! Left out: XEP-0013 (a client that picks), a hint to another node of the cluster that its user has mail.
+//!
+//! The trap: between two addresses the order must never change. While messages are being stored or delivered, newer
+//! ones queue up in the store behind them; whoever changes when `flushing` is set or cleared must go through every
+//! case in `desk`.
+
+mod answer;
+mod desk;
+#[cfg(test)]
+mod tests;
+mod which;
+
+use std::sync::Arc;
+
+use stanza::{KindSet, MessageType, StanzaCondition, StanzaError};
+use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
+use throng_core::hooks::{AvailableCtx, Flow, Interest, Outcome, Phase, UndeliveredCtx, Verdict};
+use throng_core::session::flags;
+
+use self::desk::Desks;
+
+/// Offline messages.
+pub static FEATURE: Feature = Feature {
+    name: "offline",
+    summary: "Keeps messages for users who are not there and delivers them when they come.",
+    specs: &[
+        Spec {
+            name: "XEP-0160",
+            title: "Best Practices for Handling Offline Messages",
+            version: "1.0.1",
+            left_out: "",
+        },
+        Spec { name: "XEP-0203", title: "Delayed Delivery", version: "2.0", left_out: "" },
+        Spec {
+            name: "XEP-0334",
+            title: "Message Processing Hints",
+            version: "1.0.0",
+            left_out: "Only what concerns offline messages.",
+        },
+    ],
+    disco: &[Disco::Server("msgoffline")],
+    options: &[
+        OptionSpec {
+            key: "limit",
+            kind: Kind::Int(0, 1_000_000),
+            default: Value::Int(1000),
+            doc: "Messages kept for one account; further ones are refused.",
+        },
+        OptionSpec {
+            key: "expiry_days",
+            kind: Kind::Int(0, 36_500),
+            default: Value::Int(0),
+            doc: "Days after which a message is not delivered any more; 0 means never.",
+        },
+    ],
+    build,
+    ..Feature::EMPTY
+};
+
+const KEPT: KindSet = KindSet::of(stanza::Kind::Message(MessageType::Chat))
+    .and(KindSet::of(stanza::Kind::Message(MessageType::Normal)));
+
+fn build(builder: &mut Builder<'_>) {
+    let limit = u32::try_from(builder.options.int("limit")).unwrap_or(0);
+    let expiry_days = u64::try_from(builder.options.int("expiry_days")).unwrap_or(0);
+    let desks = Desks::new(limit, expiry_days);
+    let same = desks.clone();
+    builder.undelivered(Phase::Archive, Interest::kinds(KEPT), move |ctx: &mut UndeliveredCtx<'_>| {
+        undelivered(&same, ctx)
+    });
+    builder.available(Phase::Notify, Interest::ALL, move |ctx: &mut AvailableCtx<'_>| {
+        if !ctx.session.flags.has(flags::EPHEMERAL) {
+            desks.available(ctx.node, &ctx.session.account);
+        }
+        Flow::Next
+    });
+}
+
+fn undelivered(desks: &Arc<Desks>, ctx: &mut UndeliveredCtx<'_>) -> Flow {
+    if ctx.frame.is_stored() {
+        // It was in a queue whose connection is gone, and it still is in the store.
+        return Flow::Stop(Verdict::Consumed);
+    }
+    let guest = |a: &throng_core::Account| a.sessions().iter().any(|s| s.flags.has(flags::EPHEMERAL));
+    if ctx.account.is_some_and(|account| guest(account)) {
+        return Flow::Next;
+    }
+    match which::decide(ctx.frame) {
+        which::Verdict::Pass => Flow::Next,
+        which::Verdict::Forget => Flow::Stop(Verdict::Consumed),
+        which::Verdict::Store => {
+            let told = desks.store(ctx.node, ctx.account, ctx.to, ctx.frame);
+            Flow::Wait(Box::pin(async move {
+                match told.await {
+                    Some(Ok(())) => Outcome::consumed(throng_core::Effects::default()),
+                    Some(Err(error)) => Outcome::refused(error),
+                    None => Outcome::refused(StanzaError::new(StanzaCondition::InternalServerError)),
+                }
+            }))
+        }
+    }
+}

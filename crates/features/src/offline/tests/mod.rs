@@ -1,0 +1,280 @@
+//! The examples of XEP-0160, and every order in which storing, delivering, coming and going can meet.
+mod bench;
+mod random;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use testkit::assert_same;
+use throng_core::Limits;
+
+use self::bench::{Bench, waits};
+
+const ERROR: &str = "urn:ietf:params:xml:ns:xmpp-stanzas";
+
+#[test]
+fn section_2_process_flow() {
+    let bench = Bench::new();
+    let romeo = bench.online("romeo");
+    bench.clock.set_unix_millis(1_031_699_305_000);
+    let later = bench.begin(
+        &romeo,
+        "<message to='juliet@capulet.com'><body>O blessed, blessed night! I am afeard.</body></message>",
+    );
+    bench.finish(later);
+    assert_eq!(bench.recv(&romeo), [""; 0]);
+    assert_eq!(bench.stored("juliet"), 1);
+    bench.clock.advance(60_000);
+    let juliet = bench.online("juliet");
+    assert_same(
+        &bench.recv(&juliet),
+        &["<message from='romeo@capulet.com/balcony' to='juliet@capulet.com'>\
+           <body>O blessed, blessed night! I am afeard.</body>\
+           <delay xmlns='urn:xmpp:delay' from='capulet.com' stamp='2002-09-10T23:08:25.000Z'/></message>"],
+    );
+    assert_eq!(bench.stored("juliet"), 0);
+    assert!(!bench.flushing(&juliet));
+    let metrics = &bench.node.metrics;
+    assert_eq!((metrics.offline_stored.get(), metrics.offline_delivered.get()), (1, 1));
+}
+
+#[test]
+fn many_messages_keep_their_order() {
+    let bench = Bench::new();
+    let romeo = bench.online("romeo");
+    let sent: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+    for n in &sent {
+        let later = bench.say(&romeo, "juliet@capulet.com", n);
+        bench.finish(later);
+    }
+    let juliet = bench.online("juliet");
+    let mut got = Vec::new();
+    for _ in 0..10 {
+        got.extend(bench.bodies(&juliet));
+    }
+    assert_eq!(got, sent);
+    assert_eq!(bench.stored("juliet"), 0);
+}
+
+#[test]
+fn section_3_types_that_are_not_kept() {
+    let bench = Bench::new();
+    let romeo = bench.online("romeo");
+    for (ty, children, bounces) in [
+        ("headline", "<body>x</body>", false),
+        ("error", "<error type='cancel'><gone xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error>", false),
+        ("groupchat", "<body>x</body>", true),
+        ("chat", "<composing xmlns='http://jabber.org/protocol/chatstates'/>", false),
+        ("chat", "<body>x</body><no-store xmlns='urn:xmpp:hints'/>", true),
+    ] {
+        let later =
+            bench.begin(&romeo, &format!("<message to='juliet@capulet.com' type='{ty}'>{children}</message>"));
+        bench.finish(later);
+        let answer = bench.recv(&romeo);
+        assert_eq!(answer.len(), usize::from(bounces), "{ty}: {answer:?}");
+        assert!(answer.iter().all(|a| a.contains(&format!("<service-unavailable xmlns='{ERROR}'/>"))));
+    }
+    assert_eq!(bench.stored("juliet"), 0);
+}
+
+#[test]
+fn section_2_step_3_a_full_store_and_a_missing_account_are_told() {
+    let bench = Bench::with(&[("limit", 2)], Limits::default());
+    let romeo = bench.online("romeo");
+    for n in 0..3 {
+        let later = bench.say(&romeo, "juliet@capulet.com", &n.to_string());
+        bench.finish(later);
+        let answer = bench.recv(&romeo);
+        assert_eq!(answer.len(), usize::from(n == 2));
+        assert!(answer.iter().all(|a| a.contains("<error type='cancel'><service-unavailable ")));
+    }
+    let later = bench.say(&romeo, "tybalt@capulet.com", "x");
+    bench.finish(later);
+    assert!(bench.recv(&romeo)[0].contains("<error type='cancel'><service-unavailable "));
+}
+
+#[test]
+fn expired_messages_are_not_delivered() {
+    let bench = Bench::with(&[("expiry_days", 7)], Limits::default());
+    let romeo = bench.online("romeo");
+    let later = bench.say(&romeo, "juliet@capulet.com", "old");
+    bench.finish(later);
+    bench.clock.advance(3 * 86_400_000);
+    let later = bench.say(&romeo, "juliet@capulet.com", "new");
+    bench.finish(later);
+    bench.clock.advance(5 * 86_400_000);
+    let juliet = bench.online("juliet");
+    assert_eq!(bench.bodies(&juliet), ["new"]);
+}
+
+#[test]
+fn a_negative_priority_gets_nothing_and_asks_nothing() {
+    let bench = Bench::new();
+    let romeo = bench.online("romeo");
+    let juliet = bench.connect("juliet");
+    bench.available(&juliet, -1);
+    let later = bench.say(&romeo, "juliet@capulet.com", "1");
+    bench.finish(later);
+    assert_eq!(bench.bodies(&juliet), [""; 0]);
+    bench.gate.calls();
+    bench.available(&juliet, -2);
+    bench.steps();
+    assert_eq!(bench.gate.calls(), [""; 0]);
+    bench.available(&juliet, 5);
+    bench.steps();
+    assert_eq!(bench.bodies(&juliet), ["1"]);
+    // Nothing waits any more: the store is not asked again.
+    bench.gate.calls();
+    bench.available(&juliet, 6);
+    bench.steps();
+    assert_eq!(bench.gate.calls(), [""; 0]);
+}
+
+#[test]
+fn a_guest_has_no_store() {
+    let bench = Bench::new();
+    let romeo = bench.online("romeo");
+    let principal = bench.node.guest(bench.node.host("capulet.com").unwrap()).unwrap();
+    let to = principal.jid.as_str().to_owned();
+    let guest = bench.bind(principal, "x");
+    let later = bench.say(&romeo, &to, "x");
+    bench.finish(later);
+    assert!(bench.recv(&romeo)[0].contains("<service-unavailable "));
+    bench.available(&guest, 0);
+    assert_eq!(bench.gate.calls(), [""; 0]);
+}
+
+#[test]
+fn who_comes_while_a_message_is_written_gets_it_and_newer_ones_stay_behind() {
+    for gate in ["append", "appended"] {
+        let bench = Bench::new();
+        let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
+        bench.gate.shut(gate);
+        let mut first = bench.say(&romeo, "juliet@capulet.com", "1");
+        bench.steps();
+        assert!(waits(&mut first), "the sender is told nothing before it is on disk");
+        let juliet = bench.online("juliet");
+        // The sender's connection breaks and comes back: its stream waits no longer, its message is on its way.
+        drop(first);
+        let second = bench.say(&nurse, "juliet@capulet.com", "2");
+        bench.gate.open(gate);
+        bench.finish(second);
+        let mut got = bench.bodies(&juliet);
+        got.extend(bench.bodies(&juliet));
+        assert_eq!(got, ["1", "2"], "{gate}");
+        assert!(!bench.flushing(&juliet));
+        assert_eq!(bench.stored("juliet"), 0);
+    }
+}
+
+#[test]
+fn a_login_that_counted_before_the_write_and_binds_after_it_gets_the_message() {
+    let bench = Bench::new();
+    let romeo = bench.online("romeo");
+    let principal = bench.look_up("juliet");
+    assert_eq!(principal.offline, 0);
+    let later = bench.say(&romeo, "juliet@capulet.com", "1");
+    bench.finish(later);
+    let juliet = bench.bind(principal, "balcony");
+    bench.available(&juliet, 0);
+    bench.steps();
+    assert_eq!(bench.bodies(&juliet), ["1"]);
+}
+
+#[test]
+fn newer_messages_stay_behind_those_that_are_being_delivered() {
+    for gate in ["fetch", "fetched", "remove"] {
+        let bench = Bench::new();
+        let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
+        let later = bench.say(&romeo, "juliet@capulet.com", "1");
+        bench.finish(later);
+        bench.gate.shut(gate);
+        let juliet = bench.online("juliet");
+        let mut got = bench.bodies(&juliet);
+        assert!(bench.flushing(&juliet), "{gate}");
+        let second = bench.say(&romeo, "juliet@capulet.com", "2");
+        bench.finish(second);
+        let third = bench.say(&nurse, "juliet@capulet.com", "3");
+        bench.finish(third);
+        assert_eq!(bench.bodies(&juliet), [""; 0]);
+        bench.gate.open(gate);
+        bench.steps();
+        for _ in 0..3 {
+            got.extend(bench.bodies(&juliet));
+        }
+        assert_eq!(got, ["1", "2", "3"], "{gate}");
+        assert!(!bench.flushing(&juliet));
+        let fourth = bench.say(&romeo, "juliet@capulet.com", "4");
+        assert!(fourth.is_none(), "past the store again");
+        assert_eq!(bench.bodies(&juliet), ["4"]);
+    }
+}
+
+#[test]
+fn a_connection_lost_during_delivery_loses_nothing_and_changes_no_order() {
+    let bench = Bench::new();
+    let romeo = bench.online("romeo");
+    for n in 0..70 {
+        let later = bench.say(&romeo, "juliet@capulet.com", &n.to_string());
+        bench.finish(later);
+    }
+    // The first page is in the queue when the connection goes.
+    let juliet = bench.online("juliet");
+    bench.offline(&juliet);
+    bench.steps();
+    assert_eq!(bench.stored("juliet"), 70, "neither lost nor stored twice");
+    let later = bench.say(&romeo, "juliet@capulet.com", "70");
+    bench.finish(later);
+    let juliet = bench.online("juliet");
+    let mut got = bench.bodies(&juliet);
+    for _ in 0..3 {
+        got.extend(bench.bodies(&juliet));
+    }
+    let want: Vec<String> = (0..=70).map(|n| n.to_string()).collect();
+    assert_eq!(got, want);
+    assert_eq!(bench.stored("juliet"), 0);
+}
+
+#[test]
+fn a_receiver_that_reads_slowly_gets_all_in_order() {
+    let limits = Limits { queue_message_bytes: 1000, ..Limits::default() };
+    let bench = Bench::with(&[], limits);
+    let romeo = bench.online("romeo");
+    let juliet = bench.online("juliet");
+    let want: Vec<String> = (0..50).map(|n| n.to_string()).collect();
+    for n in &want {
+        let later = bench.say(&romeo, "juliet@capulet.com", n);
+        bench.finish(later);
+    }
+    assert!(bench.stored("juliet") > 30, "the queue was full, the rest went into the store");
+    let mut got = Vec::new();
+    for _ in 0..60 {
+        got.extend(bench.bodies(&juliet));
+    }
+    assert_eq!(got, want);
+    assert!(!bench.flushing(&juliet));
+}
+
+#[test]
+fn a_panic_in_the_store_is_told_and_leaves_nothing_locked() {
+    let bench = Bench::new();
+    let romeo = bench.online("romeo");
+    bench.gate.shut("panic");
+    let later = bench.say(&romeo, "juliet@capulet.com", "1");
+    assert!(catch_unwind(AssertUnwindSafe(|| bench.tasks.step())).is_err());
+    bench.gate.open("panic");
+    bench.finish(later);
+    assert!(bench.recv(&romeo)[0].contains("<internal-server-error "));
+    let later = bench.say(&romeo, "juliet@capulet.com", "2");
+    bench.finish(later);
+
+    let juliet = bench.connect("juliet");
+    bench.gate.shut("panic");
+    bench.available(&juliet, 0);
+    assert!(bench.flushing(&juliet));
+    assert!(catch_unwind(AssertUnwindSafe(|| bench.tasks.step())).is_err());
+    assert!(!bench.flushing(&juliet));
+    bench.gate.open("panic");
+    bench.available(&juliet, 0);
+    bench.steps();
+    assert_eq!(bench.bodies(&juliet), ["2"]);
+}

@@ -1,0 +1,232 @@
+//! Unique and Stable Stanza IDs: XEP-0359 0.7.0, sections 3.1 and 4.
+//!
+//! Each message of type chat or normal that arrives for an account gets a `<stanza-id/>` by that account, before
+//! anything else sees it; the archive, the offline store and all resources then speak of the same id. Not stamped:
+//! groupchat (the room gives the id), headline and error (never archived), and typing notifications without a body.
+//! A `<stanza-id/>` that claims to be by the account or by this server is removed from what its users send and receive,
+//! from messages of every type and whether ids are given or not (section 4, rule 2). `<origin-id/>` passes untouched.
+//!
+//! Left out: ids for what an account sends itself; its own archive gives them.
+//!
+//! The trap: this is on the way of every message. The only allocation is the new frame; ids need neither the operating
+//! system nor a lock, and only a message that has something in the namespace is read.
+
+use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, RandomState};
+
+use jid::JidRef;
+use stanza::{KindSet, MessageType, append_child};
+use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
+use throng_core::hooks::{Flow, IncomingCtx, Interest, OutgoingCtx, Phase};
+use throng_core::{Frame, Node};
+use xml::Ns;
+
+/// Unique and Stable Stanza IDs.
+pub static FEATURE: Feature = Feature {
+    name: "stanza_id",
+    summary: "Gives each message an id that all of a user's clients and the archive share.",
+    specs: &[Spec { name: "XEP-0359", title: "Unique and Stable Stanza IDs", version: "0.7.0", left_out: "" }],
+    disco: &[Disco::Server(Ns::StanzaId.as_str()), Disco::Account(Ns::StanzaId.as_str())],
+    options: &[OptionSpec {
+        key: "assign",
+        kind: Kind::Bool,
+        default: Value::Bool(true),
+        doc: "Give ids; forged ones are removed in any case.",
+    }],
+    build,
+    ..Feature::EMPTY
+};
+
+const STAMPED: KindSet = KindSet::of(stanza::Kind::Message(MessageType::Chat))
+    .and(KindSet::of(stanza::Kind::Message(MessageType::Normal)));
+
+fn build(builder: &mut Builder<'_>) {
+    let claims = Interest::kinds(KindSet::MESSAGES).payload(Ns::StanzaId);
+    builder.outgoing(Phase::Stamp, claims, |ctx: &mut OutgoingCtx<'_>| {
+        strip(ctx.frame, ctx.node, ctx.session.bare());
+        Flow::Next
+    });
+    builder.incoming(Phase::Stamp, claims, |ctx: &mut IncomingCtx<'_>| {
+        strip(ctx.frame, ctx.node, ctx.to.bare());
+        Flow::Next
+    });
+    if builder.options.bool("assign") {
+        builder.incoming(Phase::Stamp, Interest::kinds(STAMPED), |ctx: &mut IncomingCtx<'_>| {
+            let head = ctx.frame.head();
+            if head.has_body || !head.payloads().contains(Ns::Chatstates) {
+                *ctx.frame = stamped(ctx.frame, ctx.to.bare());
+            }
+            Flow::Next
+        });
+    }
+}
+
+/// Removes every `<stanza-id/>` by this account or by a domain of this server.
+fn strip(frame: &mut Frame, node: &Node, account: JidRef<'_>) {
+    // Frames were checked when they were made.
+    let Ok(tree) = frame.tree() else { return };
+    let forged = |n: &xml::Node<'_>| {
+        n.is("stanza-id", Ns::StanzaId)
+            && n.attr("by").is_some_and(|by| match jid::parse(&by) {
+                Ok(by) => by.as_ref().as_str() == account.as_str() || node.host(by.as_ref().as_str()).is_some(),
+                Err(_) => false,
+            })
+    };
+    let gone: Vec<_> = tree.root().child_elements().filter(forged).map(|n| n.range()).collect();
+    if gone.is_empty() {
+        return;
+    }
+    let bytes = frame.bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    for range in gone {
+        out.extend_from_slice(&bytes[at..range.start]);
+        at = range.end;
+    }
+    out.extend_from_slice(&bytes[at..]);
+    drop(tree);
+    if let Some(clean) = Frame::read(&out) {
+        *frame = clean;
+    }
+}
+
+thread_local! {
+    /// The child and the new stanza while they are put together.
+    static BUFFERS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+    static IDS: Ids = Ids { key: RandomState::new(), next: Cell::new(0) };
+}
+/// Kept between messages; larger ones give their buffer back.
+const KEPT: usize = 64 * 1024;
+
+/// The message with an id by this account.
+fn stamped(frame: &Frame, by: JidRef<'_>) -> Frame {
+    BUFFERS.with_borrow_mut(|(child, out)| {
+        child.clear();
+        child.extend_from_slice(b"<stanza-id xmlns='urn:xmpp:sid:0' id='");
+        child.extend_from_slice(&IDS.with(Ids::next));
+        child.extend_from_slice(b"' by='");
+        xml::escape::attr(by.as_str(), child);
+        child.extend_from_slice(b"'/>");
+        let head = append_child(frame.bytes(), frame.head(), child, Ns::StanzaId, out);
+        let stamped = Frame::new(head, out);
+        if out.capacity() > KEPT {
+            *out = Vec::new();
+        }
+        stamped
+    })
+}
+
+/// Ids of 80 bits. A keyed hash (SipHash) of a counter: whoever knows all earlier ids of a thread cannot tell the next,
+/// and two threads or two starts of the server have different keys, from the operating system.
+struct Ids {
+    key: RandomState,
+    next: Cell<u64>,
+}
+
+impl Ids {
+    /// 16 characters of base32.
+    fn next(&self) -> [u8; 16] {
+        const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+        let n = self.next.get();
+        self.next.set(n.wrapping_add(1));
+        // 64 bits that change with every id, and 16 that are the thread's own.
+        let bits = u128::from(self.key.hash_one(n)) << 16 | u128::from(self.key.hash_one(u64::MAX) as u16);
+        std::array::from_fn(|at| ALPHABET[(bits >> (75 - 5 * at) & 31) as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use testkit::{Client, Engine, assert_same};
+    use throng_core::feature::Options;
+    use throng_core::{Enabled, Limits};
+
+    fn engine(assign: bool) -> (Engine, Client, Client) {
+        let mut options = Options::defaults(FEATURE.options);
+        options.set(FEATURE.options, "assign", Value::Bool(assign)).unwrap();
+        let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
+        engine.user("romeo@example.net");
+        engine.user("juliet");
+        let romeo = engine.connect("romeo@example.net", "orchard");
+        let juliet = engine.connect("juliet", "balcony");
+        juliet.session.with(|state| state.presence = Frame::read(b"<presence/>"));
+        (engine, romeo, juliet)
+    }
+    fn deliver(romeo: &Client, juliet: &Client, ty: &str, children: &str) -> String {
+        romeo.send(&format!("<message to='juliet@example.com/balcony' type='{ty}'>{children}</message>"));
+        let mut got = juliet.recv();
+        assert_eq!(got.len(), 1, "{got:?}");
+        got.remove(0)
+    }
+    fn expect(ty: &str, children: &str) -> String {
+        format!(
+            "<message from='romeo@example.net/orchard' to='juliet@example.com/balcony' type='{ty}'>{children}</message>"
+        )
+    }
+    /// The id that was given.
+    fn id(text: &str) -> &str {
+        let (_, rest) = text.split_once("<stanza-id xmlns='urn:xmpp:sid:0' id='").expect(text);
+        rest.split_once('\'').unwrap().0
+    }
+
+    #[test]
+    fn section_3_1_messages_get_an_id_by_the_account() {
+        let (_engine, romeo, juliet) = engine(true);
+        for ty in ["chat", "normal"] {
+            let got = deliver(&romeo, &juliet, ty, "<body>Typical body text</body>");
+            let by = "by='juliet@example.com'";
+            let stamp = format!("<stanza-id xmlns='urn:xmpp:sid:0' id='{}' {by}/>", id(&got));
+            assert_same(&[&got], &[expect(ty, &format!("<body>Typical body text</body>{stamp}"))]);
+        }
+    }
+
+    #[test]
+    fn what_is_never_archived_gets_none() {
+        let (_engine, romeo, juliet) = engine(true);
+        let body = "<body>x</body>";
+        let composing = "<composing xmlns='http://jabber.org/protocol/chatstates'/>";
+        for (ty, children) in [("headline", body), ("groupchat", body), ("error", body), ("chat", composing)] {
+            assert_same(&[deliver(&romeo, &juliet, ty, children)], &[expect(ty, children)]);
+        }
+    }
+
+    #[test]
+    fn section_4_rule_2_forged_ids_are_removed_and_others_stay() {
+        let (_engine, romeo, juliet) = engine(false);
+        let sid = |by: &str| format!("<stanza-id xmlns='urn:xmpp:sid:0' id='forged' by='{by}'/>");
+        let (body, foreign) = ("<body>x</body>", sid("room@muc.example.org"));
+        let origin = "<origin-id xmlns='urn:xmpp:sid:0' id='de305d54-75b4-431b-adb2-eb6b9e546013'/>";
+        for by in [
+            "juliet@example.com",
+            "JULIET@Example.COM",
+            "example.com",
+            "example.net",
+            "romeo@example.net",
+        ] {
+            for ty in ["chat", "groupchat"] {
+                let got = deliver(&romeo, &juliet, ty, &format!("{}{body}{origin}{foreign}{0}", sid(by)));
+                assert_same(&[got], &[expect(ty, &format!("{body}{origin}{foreign}"))]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_forged_id_is_replaced_by_ours() {
+        let (_engine, romeo, juliet) = engine(true);
+        let forged = "<stanza-id xmlns='urn:xmpp:sid:0' id='forged' by='juliet@example.com'/>";
+        let got = deliver(&romeo, &juliet, "chat", &format!("<body>x</body>{forged}"));
+        assert_eq!(got.matches("<stanza-id").count(), 1);
+        assert_ne!(id(&got), "forged");
+    }
+
+    #[test]
+    fn ids_differ_within_and_between_threads() {
+        let make = || IDS.with(|ids| (0..5000).map(|_| ids.next()).collect::<Vec<_>>());
+        let other = std::thread::spawn(make).join().unwrap();
+        let all: HashSet<[u8; 16]> = make().into_iter().chain(other).collect();
+        assert_eq!(all.len(), 10_000);
+        assert!(all.iter().flatten().all(|c| c.is_ascii_lowercase() || (b'2'..=b'7').contains(c)));
+    }
+}
