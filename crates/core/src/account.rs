@@ -96,9 +96,12 @@ impl State {
         self.contacts = contacts.into();
         self.roster_version = version;
     }
-    /// Takes one change of the roster over into the view.
-    pub fn apply(&mut self, hash: u64, after: Option<&RosterItem>, version: u64) {
+    /// Takes one change of the roster over into the view. False if a later change came before it: the view may
+    /// be wrong about this contact then.
+    #[must_use = "a view that is out of order must be read again"]
+    pub fn apply(&mut self, hash: u64, after: Option<&RosterItem>, version: u64) -> bool {
         self.prefetched = None;
+        let in_order = version >= self.roster_version;
         self.roster_version = self.roster_version.max(version);
         let place = self.contacts.binary_search_by_key(&hash, |c| c.hash);
         match (place, after) {
@@ -115,6 +118,7 @@ impl State {
             }
             (Err(_), None) => {}
         }
+        in_order
     }
     /// All contacts with a state.
     pub fn contacts(&self) -> &[Contact] {
@@ -165,12 +169,13 @@ mod tests {
         state.load(&[item("a@x", Subscription::BOTH), item("b@x", Subscription::TO)], 3);
         assert_eq!(state.find(hash("a@x")), Subscription::BOTH);
         assert_eq!(state.find(hash("c@x")), Subscription::NONE);
-        state.apply(hash("c@x"), Some(&item("c@x", Subscription::FROM)), 4);
-        state.apply(hash("b@x"), Some(&item("b@x", Subscription::NONE)), 5);
-        state.apply(hash("a@x"), None, 6);
+        assert!(state.apply(hash("c@x"), Some(&item("c@x", Subscription::FROM)), 4));
+        assert!(state.apply(hash("b@x"), Some(&item("b@x", Subscription::NONE)), 5));
+        assert!(state.apply(hash("a@x"), None, 6));
         assert_eq!(state.find(hash("a@x")), Subscription::NONE);
         assert_eq!(state.find(hash("b@x")), Subscription::NONE);
         assert_eq!(state.find(hash("c@x")), Subscription::FROM);
         assert_eq!((state.contacts().len(), state.roster_version), (2, 6));
+        assert!(!state.apply(hash("b@x"), None, 4), "version 5 was first");
     }
 }

@@ -148,18 +148,42 @@ impl Node {
     }
 
     /// Tells the node that the store changed one contact of an account. Views of connected accounts follow.
+    ///
+    /// Two changes that the store made at once may be told in the wrong order. The later caller gets false then:
+    /// what it holds may be outdated, and the view is read again.
     pub fn roster_changed(
-        &self,
+        self: &Arc<Self>,
         owner: JidRef<'_>,
         contact: JidRef<'_>,
         after: Option<&RosterItem>,
         version: u64,
-    ) {
+    ) -> bool {
         self.stripe(owner).fetch_add(ROSTER_STEP, Ordering::AcqRel);
-        if let Some(account) = self.table.find(owner) {
-            let hash = bare_hash(contact);
-            account.with(|state| state.apply(hash, after, version));
+        let Some(account) = self.table.find(owner) else { return true };
+        let hash = bare_hash(contact);
+        let in_order = account.with(|state| state.apply(hash, after, version));
+        if !in_order {
+            self.reload_roster(account);
         }
+        in_order
+    }
+
+    /// Reads the view of a connected account again.
+    fn reload_roster(self: &Arc<Self>, account: Arc<Account>) {
+        let node = self.clone();
+        self.spawner.spawn(
+            "roster reload",
+            Box::pin(async move {
+                match node.stores.roster.get(account.id).await {
+                    Ok(roster) => account.with(|state| {
+                        if roster.version >= state.roster_version {
+                            state.load(&roster.items, roster.version);
+                        }
+                    }),
+                    Err(error) => tracing::warn!(%error, "a roster could not be read again"),
+                }
+            }),
+        );
     }
 
     /// Tells the node that the store holds a new message for an account; returns the account if it is connected
@@ -263,20 +287,7 @@ impl Node {
     fn opened(self: &Arc<Self>, session: &Arc<Session>, stale: bool) {
         self.metrics.sessions_opened.inc();
         if stale && !session.flags.has(flags::EPHEMERAL) {
-            let (node, account) = (self.clone(), session.account.clone());
-            self.spawner.spawn(
-                "roster reload",
-                Box::pin(async move {
-                    match node.stores.roster.get(account.id).await {
-                        Ok(roster) => account.with(|state| {
-                            if roster.version >= state.roster_version {
-                                state.load(&roster.items, roster.version);
-                            }
-                        }),
-                        Err(error) => tracing::warn!(%error, "a roster could not be read again"),
-                    }
-                }),
-            );
+            self.reload_roster(session.account.clone());
         }
         let mut work = Work::default();
         let mut ctx = OpenedCtx { node: self, session, effects: &mut work.effects };

@@ -30,35 +30,61 @@ use xml::{Ns, Writer};
 /// Takes a change of the store over: the account's view, and the push to its interested resources (section 2.1.6).
 /// With `always` the push is sent even if the client's own request changed nothing (section 2.3.2).
 fn changed(
-    node: &Node,
+    node: &Arc<Node>,
     owner: JidRef<'_>,
     contact: &Jid,
     done: &Changed,
     always: bool,
     effects: &mut Effects,
 ) {
+    let mut in_order = true;
     if done.before != done.after {
-        node.roster_changed(owner, contact.as_ref(), done.after.as_ref(), done.version);
+        in_order = node.roster_changed(owner, contact.as_ref(), done.after.as_ref(), done.version);
     }
     if !always && !shown_differs(done.before.as_ref(), done.after.as_ref()) {
         return;
     }
     let Some(account) = node.table.find(owner) else { return };
-    let shown = done.after.as_ref().filter(|item| item.subscription.has(Subscription::IN_ROSTER));
-    let push = Frame::build(|w| {
+    if in_order {
+        let frame = push(contact, done.after.as_ref(), done.version);
+        effects.0.extend(frame.map(|frame| Effect::Push(account, frame)));
+    } else {
+        push_again(node, account, contact.clone());
+    }
+}
+
+/// A later change was told before: pushes have to follow the versions (section 2.6.3), so what is pushed is the entry
+/// as it is now.
+fn push_again(node: &Arc<Node>, account: Arc<Account>, contact: Jid) {
+    let spawned = node.clone();
+    node.spawner.spawn(
+        "roster push",
+        Box::pin(async move {
+            match spawned.stores.roster.get(account.id).await {
+                Ok(roster) => {
+                    let item = roster.items.iter().find(|item| item.jid == contact);
+                    let frame = push(&contact, item, roster.version);
+                    spawned.perform(Effects(frame.map(|f| Effect::Push(account, f)).into_iter().collect()));
+                }
+                Err(error) => tracing::warn!(%error, "a roster push was lost"),
+            }
+        }),
+    );
+}
+
+/// The push of one entry; of one that is not shown, its removal.
+fn push(contact: &Jid, item: Option<&RosterItem>, version: u64) -> Option<Frame> {
+    Frame::build(|w| {
         w.start("iq").attr("type", "set").attr("id", &base::id::random_id());
-        w.start_ns("query", Ns::Roster).attr("ver", &done.version.to_string());
-        match shown {
+        w.start_ns("query", Ns::Roster).attr("ver", &version.to_string());
+        match item.filter(|item| item.subscription.has(Subscription::IN_ROSTER)) {
             Some(item) => write_item(w, item),
             None => {
                 w.start("item").attr("jid", contact.as_str()).attr("subscription", "remove").end();
             }
         }
         w.end().end();
-    });
-    if let Some(push) = push {
-        effects.add(Effect::Push(account, push));
-    }
+    })
 }
 
 /// Writes an entry as clients see it (section 2.1.2).

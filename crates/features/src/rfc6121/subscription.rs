@@ -155,7 +155,7 @@ fn incoming(ctx: &mut IncomingCtx<'_>, limit: usize) -> Flow {
     let ty = kind_of(ctx.frame);
     if let Some(resource) = ctx.to.resource()
         && ty != PresenceType::Subscribe
-        && !ctx.account.is_some_and(|account| account.session(resource).is_some())
+        && ctx.account.is_none_or(|account| account.session(resource).is_none())
     {
         // Section 8.5.3.2.2: to a resource that is not there; the rules drop it.
         return Flow::Next;

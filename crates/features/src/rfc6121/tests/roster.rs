@@ -255,3 +255,18 @@ fn the_roster_of_the_login_is_given_up_when_the_resource_becomes_available() {
     juliet.send("<presence/>");
     assert!(juliet.session.account.with(|state| state.prefetched.is_none()));
 }
+
+#[test]
+fn changes_that_are_told_in_the_wrong_order_leave_no_old_view() {
+    let engine = strangers();
+    let juliet = online(&engine, JULIET, "balcony");
+    engine.contact(JULIET, ROMEO, Subscription::BOTH | Subscription::IN_ROSTER);
+    let old = engine.stored(JULIET, ROMEO);
+    engine.contact(JULIET, ROMEO, Subscription::IN_ROSTER);
+    let account = &juliet.session.account;
+    let (owner, contact) = (account.jid.as_ref(), jid::Jid::parse(ROMEO).unwrap());
+    let version = account.with(|state| state.roster_version);
+    assert!(!engine.node.roster_changed(owner, contact.as_ref(), old.as_ref(), version - 1));
+    engine.run();
+    assert_eq!(account.subscription(contact.as_ref()), Subscription::IN_ROSTER, "read again from the store");
+}
