@@ -330,3 +330,54 @@ impl Client {
         String::from_utf8(out).expect("stanzas are text")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+    use stanza::KindSet;
+    use throng_core::feature::Builder;
+    use throng_core::hooks::{Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, Verdict};
+    use throng_core::{Effect, Frame};
+
+    static FEATURE: Feature = Feature { name: "order", build, ..Feature::EMPTY };
+
+    /// Instead of `go` two messages are routed; the first of them has to wait at its recipient.
+    fn build(b: &mut Builder<'_>) {
+        b.outgoing(Phase::Rewrite, Interest::kinds(KindSet::MESSAGES), |ctx: &mut OutgoingCtx<'_>| {
+            let to = ctx.to.expect("a recipient").to_jid();
+            for id in ["slow", "quick"] {
+                let text = format!("<message type='headline' id='{id}'/>");
+                let frame = Frame::read(text.as_bytes()).expect("a message");
+                ctx.effects.add(Effect::Route { frame, from: ctx.session.jid.clone(), to: to.clone() });
+            }
+            Flow::Stop(Verdict::Consumed)
+        });
+        b.incoming(Phase::Rewrite, Interest::kinds(KindSet::MESSAGES), |ctx: &mut IncomingCtx<'_>| {
+            if ctx.frame.head().id(ctx.frame.bytes()).as_deref() != Some("slow") {
+                return Flow::Next;
+            }
+            let mut polls = 3;
+            Flow::Wait(Box::pin(async move {
+                std::future::poll_fn(|_| {
+                    polls -= 1;
+                    if polls == 0 { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+                Outcome::next()
+            }))
+        });
+    }
+
+    #[test]
+    fn what_one_handler_routes_arrives_in_order_even_if_the_first_waits() {
+        let engine = Engine::new(&[&FEATURE]);
+        engine.user("juliet");
+        engine.user("romeo");
+        let (juliet, romeo) = (engine.connect("juliet", "a"), engine.connect("romeo", "b"));
+        romeo.send("<message to='juliet@example.com/a'/>");
+        let ids: Vec<bool> = juliet.recv().iter().map(|s| s.contains("slow")).collect();
+        assert_eq!(ids, [true, false]);
+    }
+}
