@@ -15,7 +15,7 @@ use stanza::{ErrorType, PresenceType, StanzaCondition, StanzaError};
 use store::{Change, Changed, RosterItem, RosterSnapshot, StoreError, Subscription};
 use throng_core::fault::store_error;
 use throng_core::feature::{Builder, Feature, Kind, OptionSpec, Spec, Value};
-use throng_core::hooks::{AvailableCtx, Flow, Interest, Phase};
+use throng_core::hooks::{AvailableCtx, ClosingCtx, Flow, Interest, Phase};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
 use throng_core::session::flags;
 use throng_core::{Account, Effects, Node};
@@ -85,6 +85,10 @@ fn build(b: &mut Builder<'_>) {
     b.iq(OTHERS_SET, |_: &mut IqRequest<'_>| forbidden());
     // Last, so that whoever needs the roster of the login has had it.
     b.available(Phase::Notify, Interest::ALL, |ctx: &mut AvailableCtx<'_>| {
+        ctx.session.account.with(|state| state.prefetched = None);
+        Flow::Next
+    });
+    b.closing(Phase::Notify, Interest::ALL, |ctx: &mut ClosingCtx<'_>| {
         ctx.session.account.with(|state| state.prefetched = None);
         Flow::Next
     });

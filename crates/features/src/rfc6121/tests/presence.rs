@@ -148,6 +148,19 @@ fn section_4_3_2_probes_without_resources_or_without_approval() {
 }
 
 #[test]
+fn section_4_3_2_a_subscription_is_one_way() {
+    let engine = verona();
+    let (mercutio, juliet) =
+        (online(&engine, "mercutio@example.com", "x"), online(&engine, JULIET, "balcony"));
+    forget(&[&mercutio]);
+    assert_same(
+        &mercutio.ask("<presence to='juliet@example.com' type='probe'/>"),
+        &["<presence from='juliet@example.com/balcony' to='mercutio@example.com/x'/>"],
+    );
+    assert!(juliet.ask("<presence to='mercutio@example.com' type='probe'/>").is_empty());
+}
+
+#[test]
 fn section_4_4_later_presence_goes_to_subscribers_only() {
     let engine = verona();
     let (romeo, mercutio) = (online(&engine, ROMEO, "x"), online(&engine, "mercutio@example.com", "x"));
