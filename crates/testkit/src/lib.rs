@@ -9,6 +9,7 @@ pub mod counted;
 pub mod engine;
 pub mod same;
 pub mod tasks;
+pub mod wire;
 
 pub use engine::{Client, Engine};
 pub use same::{assert_same, canonical};

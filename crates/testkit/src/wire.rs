@@ -1,0 +1,316 @@
+//! A node with its streams: real connections over memory, loopback TCP and TLS, with clients that speak bytes.
+//!
+//! RFC 6120 from the first byte. Time stands still until [`Wire::advance`]; the store is the memory store. Every
+//! connection is a task of the test's own runtime, which must be tokio's `current_thread`: then nothing happens
+//! between two awaits of the test.
+//!
+//! Left out: server-to-server streams. The trap: after [`Wire::advance`] or a wish to the node, the connections run
+//! only when the test awaits; [`settle`] lets them.
+
+mod client;
+mod tls;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use base::spawn::{BoxFuture, Spawner};
+use base::{ManualClock, Secret};
+use cluster::{NodeId, SingleNode};
+use jid::Jid;
+use net::{Gate, GateLimits, Kind, Pipe, Port, SharedPort, Stream};
+use sasl::{Credentials, Mechanism, MechanismSet};
+use store::{AddressId, Stores};
+use streams::{Connection, Policy, Service, TlsPolicy};
+use throng_core::feature::{Feature, Options};
+use throng_core::metrics::Metrics;
+use throng_core::{Enabled, Host, Limits, Node, Parts};
+
+use crate::counted::Counted;
+pub use client::{Client, Heard, OPEN, Seen};
+pub use tls::{Identity, TlsClient};
+
+/// Bytes that a pipe holds in each direction.
+pub const PIPE: usize = 65_536;
+/// The password of every account.
+pub const PASSWORD: &str = "r0m30myr0m30";
+/// Few, so that tests are quick.
+const ITERATIONS: u32 = 64;
+
+/// What a test wants different.
+pub struct Setup {
+    /// The domains; the first is the default.
+    pub domains: Vec<&'static str>,
+    /// The node's limits.
+    pub limits: Limits,
+    /// What may be negotiated.
+    pub policy: Policy,
+    /// Features, with default options.
+    pub features: Vec<&'static Feature>,
+    /// Whether there are certificates; the policy says whether they are used.
+    pub certificates: bool,
+    /// Certificates of clients are asked for and trusted if they are this authority's.
+    pub client_authority: Option<String>,
+}
+
+impl Default for Setup {
+    /// One domain, TLS optional, every mechanism but ANONYMOUS, PLAIN only with TLS.
+    fn default() -> Setup {
+        Setup {
+            domains: vec!["example.com"],
+            limits: Limits::default(),
+            policy: Policy {
+                tls: TlsPolicy::Optional,
+                plain_without_tls: false,
+                anonymous: false,
+                mechanisms: Mechanism::ALL.into_iter().collect::<MechanismSet>(),
+            },
+            features: Vec::new(),
+            certificates: true,
+            client_authority: None,
+        }
+    }
+}
+
+impl Setup {
+    /// A node like this.
+    ///
+    /// # Panics
+    /// If it cannot be built.
+    #[must_use]
+    pub fn start(self) -> Wire {
+        Wire::start(self)
+    }
+}
+
+/// A node that serves streams.
+pub struct Wire {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Its clock.
+    pub clock: Arc<ManualClock>,
+    /// The store without the counter.
+    pub stores: Stores,
+    /// What its connections share.
+    pub service: Arc<Service>,
+    /// Counts its connections.
+    pub gate: Gate,
+    /// The facts and limits of its port.
+    pub port: SharedPort,
+    counted: Arc<Counted>,
+    domain: &'static str,
+    certificate: Option<Vec<u8>>,
+}
+
+/// Tasks on the runtime of the test.
+struct Tasks;
+
+impl Spawner for Tasks {
+    fn spawn(&self, _what: &'static str, task: BoxFuture<'static, ()>) {
+        tokio::runtime::Handle::current().spawn(task);
+    }
+    fn blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
+        // On the same thread, so that nothing happens behind the test's back.
+        tokio::runtime::Handle::current().spawn(async move { job() });
+    }
+}
+
+impl Wire {
+    /// A node as [`Setup::default`] says.
+    #[must_use]
+    pub fn new() -> Wire {
+        Wire::start(Setup::default())
+    }
+
+    fn start(setup: Setup) -> Wire {
+        let clock = Arc::new(ManualClock::new());
+        let stores = store::memory::stores(clock.clone());
+        let counted = Counted::new(stores.clone());
+        let enabled: Vec<Enabled> = setup
+            .features
+            .iter()
+            .map(|feature| Enabled { feature, options: Options::defaults(feature.options) })
+            .collect();
+        let host = |d: &&str| {
+            ((*d).to_owned(), Arc::new(Host::build(d, &enabled, &setup.limits).expect("a host")))
+        };
+        let node = Node::new(Parts {
+            hosts: setup.domains.iter().map(host).collect(),
+            stores: Stores::of(counted.clone()),
+            cluster: Arc::new(SingleNode::new(NodeId::new("test").expect("a name"))),
+            clock: clock.clone(),
+            spawner: Arc::new(Tasks),
+            metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),
+            limits: setup.limits.clone(),
+            version: "test",
+        });
+        let mut port = Port::new(Kind::C2s, "127.0.0.1:0".parse().expect("an address"));
+        port.limits = node.limits.stanza();
+        port.early_limits = node.limits.negotiation();
+        let (tls, certificate) = if setup.certificates {
+            let (config, certificate) = tls::server(&setup);
+            (Some(config), Some(certificate))
+        } else {
+            (None, None)
+        };
+        let domain = *setup.domains.first().expect("a domain");
+        let secret = Secret::new(*b"the same over restarts");
+        let service = Service::new(node.clone(), tls, setup.policy, &secret, domain.to_owned());
+        let gate = Gate::new(GateLimits::default());
+        Wire { node, clock, stores, service, gate, port: Arc::new(port), counted, domain, certificate }
+    }
+
+    /// Creates an account in the first domain, or in the one that the name has.
+    ///
+    /// # Panics
+    /// If it exists.
+    pub async fn user(&self, name: &str) -> AddressId {
+        self.user_with(name, PASSWORD).await
+    }
+
+    /// The same with another password.
+    ///
+    /// # Panics
+    /// If it exists.
+    pub async fn user_with(&self, name: &str, password: &str) -> AddressId {
+        let stored = Credentials::derive(password, ITERATIONS, b"salt of the tests").expect("credentials");
+        self.stores.accounts.create(&self.address(name), &stored.encode()).await.expect("a new account")
+    }
+
+    /// The bare address of a user.
+    ///
+    /// # Panics
+    /// If the name is none.
+    pub fn address(&self, name: &str) -> Jid {
+        let text = if name.contains('@') { name.to_owned() } else { format!("{name}@{}", self.domain) };
+        Jid::parse(&text).expect("an address")
+    }
+
+    /// A connection that nobody drives yet, and the other end of its pipe.
+    ///
+    /// # Panics
+    /// If the gate is full.
+    pub fn connection(&self, capacity: usize) -> (Connection, Pipe) {
+        let (stream, there) = Stream::memory(self.port.clone(), capacity);
+        let pass = self.gate.enter("127.0.0.1".parse().expect("an address")).expect("room");
+        (Connection::new(stream, pass, self.service.clone()), there)
+    }
+
+    fn serve(&self, stream: Stream) {
+        let pass = self.gate.enter("127.0.0.1".parse().expect("an address")).expect("room");
+        tokio::runtime::Handle::current().spawn(Connection::new(stream, pass, self.service.clone()));
+    }
+
+    /// A client over a pipe in memory.
+    pub fn connect(&self) -> Client {
+        self.connect_with(PIPE)
+    }
+
+    /// The same with another capacity in each direction.
+    pub fn connect_with(&self, capacity: usize) -> Client {
+        let (stream, there) = Stream::memory(self.port.clone(), capacity);
+        self.serve(stream);
+        self.client(Box::new(there))
+    }
+
+    fn client(&self, io: Box<dyn client::Io>) -> Client {
+        Client::new(io, self.domain, self.certificate.clone())
+    }
+
+    /// A client over loopback TCP.
+    ///
+    /// # Panics
+    /// If the system has no socket left.
+    pub async fn connect_tcp(&self) -> Client {
+        let (server, client) = tcp_pair().await;
+        let peer = server.peer_addr().expect("a connected socket");
+        self.serve(Stream::tcp(server, peer, self.port.clone()));
+        self.client(Box::new(client))
+    }
+
+    /// A client over loopback TCP whose server expects TLS at once (XEP-0368); nothing was said yet.
+    ///
+    /// # Panics
+    /// If the system has no socket left or the test has no certificates.
+    pub async fn connect_direct(&self) -> Client {
+        let (server, client) = tcp_pair().await;
+        let peer = server.peer_addr().expect("a connected socket");
+        let mut port = (*self.port).clone();
+        port.kind = Kind::C2sTls;
+        let tls = self.service.tls.as_ref().expect("certificates");
+        self.serve(Stream::tls(server, peer, Arc::new(port), tls).expect("a TLS stream"));
+        self.client(Box::new(client))
+    }
+
+    /// A client with a bound resource over a pipe, logged in with SCRAM-SHA-1.
+    ///
+    /// # Panics
+    /// If the login fails. The account must exist.
+    pub async fn login(&self, user: &str, resource: &str) -> Client {
+        let mut client = self.connect();
+        client.login(user, resource).await;
+        client
+    }
+
+    /// Names of the calls to the store since the last time, such as `logins.login`.
+    pub fn store_calls(&self) -> Vec<&'static str> {
+        self.counted.take_calls()
+    }
+
+    /// Switches the node's store off or on; the test's own calls go on.
+    pub fn fail_store(&self, failing: bool) {
+        self.counted.fail(failing);
+    }
+
+    /// Moves the clock and sweeps, second by second, and lets everything run in between.
+    pub async fn advance(&self, seconds: u32) {
+        for _ in 0..seconds {
+            self.clock.advance(1000);
+            self.node.sweep();
+            tokio::task::yield_now().await;
+        }
+        settle().await;
+    }
+}
+
+impl Default for Wire {
+    fn default() -> Wire {
+        Wire::new()
+    }
+}
+
+/// Lets every task of the runtime run until all wait for something (over pipes; sockets may take longer).
+pub async fn settle() {
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn tcp_pair() -> (tokio::net::TcpStream, tokio::net::TcpStream) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let address = listener.local_addr().expect("a bound socket");
+    let client = tokio::net::TcpStream::connect(address).await.expect("a connection");
+    let (server, _) = listener.accept().await.expect("a connection");
+    server.set_nodelay(true).expect("a connected socket");
+    client.set_nodelay(true).expect("a connected socket");
+    (server, client)
+}
+
+/// A directory that is gone with this value.
+pub(crate) struct Directory(pub(crate) PathBuf);
+
+impl Directory {
+    pub(crate) fn new() -> Directory {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("throng-testkit-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a writable temporary directory");
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
