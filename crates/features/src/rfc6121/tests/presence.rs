@@ -157,7 +157,18 @@ fn section_4_3_2_a_subscription_is_one_way() {
         &mercutio.ask("<presence to='juliet@example.com' type='probe'/>"),
         &["<presence from='juliet@example.com/balcony' to='mercutio@example.com/x'/>"],
     );
-    assert!(juliet.ask("<presence to='mercutio@example.com' type='probe'/>").is_empty());
+    let probe = "<presence to='mercutio@example.com' type='probe'/>";
+    assert!(juliet.ask(probe).is_empty());
+    // The same while the other is not there.
+    mercutio.close();
+    forget(&[&juliet]);
+    assert!(juliet.ask(probe).is_empty());
+    juliet.close();
+    let mercutio = engine.connect("mercutio@example.com", "x");
+    assert_same(
+        &mercutio.ask("<presence id='1' to='juliet@example.com' type='probe'/>"),
+        &["<presence from='juliet@example.com' id='1' to='mercutio@example.com/x' type='unavailable'/>"],
+    );
 }
 
 #[test]
