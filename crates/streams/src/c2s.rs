@@ -54,6 +54,8 @@ pub(crate) enum Next {
     Again,
     /// End the stream: with an error, or in answer to the peer's `</stream:stream>`.
     End(Option<StreamError>),
+    /// End the connection without a word: TLS failed, and no stream is left to speak in (RFC 6120 section 5.4.3.2).
+    Silent,
     /// The transport is gone.
     Gone,
 }
@@ -101,7 +103,8 @@ impl Connection {
                         self.leave();
                     }
                 },
-                Next::End(error) => self.end(error, lent),
+                Next::End(error) => self.end(error, cx, lent),
+                Next::Silent => self.finish(),
                 Next::Gone => self.leave(),
             }
         }
@@ -113,10 +116,15 @@ impl Connection {
     }
 
     /// Says the last words and waits for them to leave.
-    fn end(&mut self, error: Option<StreamError>, lent: &mut Scratch) {
+    fn end(&mut self, error: Option<StreamError>, cx: &mut Context<'_>, lent: &mut Scratch) {
         let mut out = Vec::with_capacity(128);
-        if let Phase::Negotiating(negotiation) = &self.phase {
-            negotiation.open_for_error(&self.service, &mut out);
+        match &self.phase {
+            Phase::Negotiating(negotiation) => negotiation.open_for_error(&self.service, &mut out),
+            Phase::Bound(session) => {
+                let session = session.clone();
+                self.last_frames(&session, cx, lent);
+            }
+            _ => {}
         }
         out.extend(self.last_words.take().unwrap_or_default());
         if let Some(error) = &error {
@@ -127,6 +135,11 @@ impl Connection {
         }
         stanza::stream::close(&mut out);
         self.stream.queue(&out, lent);
+        self.finish();
+    }
+
+    /// Nothing more will be said; what was said is to arrive.
+    fn finish(&mut self) {
         self.forget();
         self.phase = Phase::Closing(Closing::new(&self.service, &self.link));
     }
@@ -139,7 +152,10 @@ impl Connection {
 
     /// The session is over as far as others can see. What was still in the queue goes on elsewhere.
     fn forget(&mut self) {
-        self.waiting = None;
+        if let Some(waiting) = self.waiting.take() {
+            // The stanza was accepted while the stream was whole, so it gets where it belongs.
+            self.service.node.spawner.spawn("last stanza", waiting);
+        }
         if let Phase::Bound(session) = &self.phase {
             let node = &self.service.node;
             node.end_session(session);
@@ -158,7 +174,8 @@ impl Connection {
             )),
             error => {
                 tracing::debug!(peer = %self.stream.facts().peer, %error, "connection lost");
-                Next::Gone
+                // The alert, if there is one, is to arrive.
+                if matches!(error, NetError::Tls(_)) { Next::Silent } else { Next::Gone }
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::task::{Context, Poll};
 
-use net::{Event, Scratch};
+use net::Scratch;
 use throng_core::Link;
 
 use crate::c2s::{Connection, Next, Phase};
@@ -51,16 +51,13 @@ impl Connection {
         }
         if closing.shut {
             loop {
-                match self.stream.poll_event(cx, lent) {
-                    Poll::Ready(Ok(Event::Open(bytes) | Event::Element(bytes))) => {
-                        closing.discarded += bytes.len();
-                        if closing.discarded > DISCARD {
-                            return self.over();
-                        }
-                    }
-                    Poll::Ready(Ok(Event::Close)) => {}
-                    Poll::Ready(Ok(Event::Eof) | Err(_)) => return self.over(),
+                match self.stream.poll_discard(cx, lent) {
+                    Poll::Ready(Ok(0) | Err(_)) => return self.over(),
+                    Poll::Ready(Ok(count)) => closing.discarded += count,
                     Poll::Pending => break,
+                }
+                if closing.discarded > DISCARD {
+                    return self.over();
                 }
             }
         }

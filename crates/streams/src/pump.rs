@@ -5,21 +5,25 @@
 //! (order), and while the peer does not read (memory).
 
 use std::cell::RefCell;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use base::spawn::BoxFuture;
 use net::{Event, Scratch};
-use stanza::{Element, StanzaCondition, StanzaError, StreamCondition, StreamError};
-use throng_core::router::Ingest;
-use throng_core::session::{Batch, Item, Stamp};
-use throng_core::{Frame, Session};
+use stanza::{Element, Head, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
+use throng_core::session::{Batch, Item, Stamp, Taken};
+use throng_core::{Frame, Ingest, Node, Session};
+use xml::{Ns, Scope};
 
 use crate::c2s::{Connection, Next};
 
 /// Elements read in one poll before other tasks get their turn.
 const FAIR: usize = 128;
-/// With more than this unsent, the queue is left alone: its limits do the rest.
+/// Output is filled up to here from the queue. What is unsent is less than twice this and one stanza.
 const ENOUGH: usize = 32 * 1024;
+/// Times that one poll fills the output before other tasks get their turn.
+const ROUNDS: usize = 16;
 
 thread_local! {
     static BATCH: RefCell<Batch> = RefCell::new(Batch::new());
@@ -48,9 +52,13 @@ impl Connection {
         let node = self.service.node.clone();
         for count in 0.. {
             if let Some(waiting) = &mut self.waiting {
-                match waiting.as_mut().poll(cx) {
-                    Poll::Ready(()) => self.waiting = None,
-                    Poll::Pending => return None,
+                match guarded(session, || waiting.as_mut().poll(cx)) {
+                    Ok(Poll::Ready(())) => self.waiting = None,
+                    Ok(Poll::Pending) => return None,
+                    Err(error) => {
+                        self.waiting = None;
+                        return Some(Next::End(Some(error)));
+                    }
                 }
             }
             // A peer that does not read is not read from either.
@@ -71,15 +79,18 @@ impl Connection {
                 self.link.set_deadline(now.saturating_add(node.limits.idle_seconds));
             }
             let taken = match event {
-                Event::Element(bytes) => take_element(self, session, bytes),
+                Event::Element(bytes) => {
+                    guarded(session, || take_element(self, session, bytes)).and_then(|taken| taken)
+                }
                 Event::Close => return Some(Next::End(None)),
                 Event::Eof => return Some(Next::Gone),
                 // RFC 6120 section 4.9.3.1: no second header without a restart.
                 Event::Open(_) => Err(StreamError::new(StreamCondition::BadFormat)),
             };
             match taken {
-                Ok(None) => {}
-                Ok(Some(later)) => self.waiting = Some(later),
+                Ok(Taking::Done) => {}
+                Ok(Taking::Wait(later)) => self.waiting = Some(later),
+                Ok(Taking::Farewell) => return Some(Next::End(None)),
                 Err(error) => return Some(Next::End(Some(error))),
             }
         }
@@ -88,36 +99,59 @@ impl Connection {
 
     /// Writes what is queued.
     fn write(&mut self, session: &Arc<Session>, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> Next {
-        let ending = if self.stream.unsent() < ENOUGH {
-            BATCH.with_borrow_mut(|batch| {
-                let ending = self.link.take(cx, batch);
-                for item in batch.drain(..) {
-                    put(&mut self.stream, session, &item, lent);
+        for _ in 0..ROUNDS {
+            let taken = if self.stream.unsent() < ENOUGH {
+                self.fill(session, cx, lent)
+            } else {
+                Taken { ending: self.link.register(cx), more: true }
+            };
+            let before = self.stream.unsent();
+            match self.stream.poll_flush(cx, lent) {
+                Poll::Ready(Ok(())) => {
+                    if std::mem::take(&mut self.blocked) != 0 {
+                        // There is room again: take what has piled up, and read on.
+                        return Next::Again;
+                    }
+                    if taken.more {
+                        continue;
+                    }
                 }
-                ending
-            })
-        } else {
-            self.link.register(cx)
-        };
-        match self.stream.poll_flush(cx, lent) {
-            Poll::Ready(Ok(())) => {
-                if std::mem::take(&mut self.blocked) != 0 {
-                    // There is room again: take what has piled up, and read on.
-                    return Next::Again;
+                Poll::Ready(Err(error)) => return self.failed(error),
+                Poll::Pending => {
+                    // A slow peer is not a dead one: its time begins anew with everything that it takes.
+                    if self.blocked == 0 || self.stream.unsent() < before {
+                        self.blocked = now.max(1);
+                        let patience = self.service.node.limits.blocked_seconds;
+                        self.link.set_deadline(now.saturating_add(patience));
+                    }
                 }
             }
-            Poll::Ready(Err(error)) => return self.failed(error),
-            Poll::Pending => {
-                if self.blocked == 0 {
-                    self.blocked = now.max(1);
-                    self.link.set_deadline(now.saturating_add(self.service.node.limits.blocked_seconds));
-                }
-            }
+            return if taken.ending { Next::End(self.link.wish()) } else { Next::Sleep };
         }
-        if ending {
-            return Next::End(self.link.wish());
-        }
+        cx.waker().wake_by_ref();
         Next::Sleep
+    }
+
+    /// Moves a part of the queue into the output: with more than that unsent, the limits of the queue do the rest.
+    fn fill(&mut self, session: &Session, cx: &mut Context<'_>, lent: &mut Scratch) -> Taken {
+        BATCH.with_borrow_mut(|batch| {
+            let taken = self.link.take_some(cx, batch, ENOUGH as u32);
+            for item in batch.drain(..) {
+                put(&mut self.stream, session, &item, lent);
+            }
+            taken
+        })
+    }
+
+    /// Before the stream ends, the peer gets what was meant for it (RFC 6120 section 4.4): answers to what it sent
+    /// before its closing tag, stanzas before an error. One that may be dead gets nothing; see `leftover`.
+    pub(crate) fn last_frames(&mut self, session: &Session, cx: &mut Context<'_>, lent: &mut Scratch) {
+        while self.blocked == 0 && !self.probed && self.stream.unsent() < ENOUGH {
+            let more = self.fill(session, cx, lent).more;
+            if !more || !matches!(self.stream.poll_flush(cx, lent), Poll::Ready(Ok(()))) {
+                return;
+            }
+        }
     }
 
     /// What the sweep's alarm means for a bound stream: silence, or a peer that does not read.
@@ -158,43 +192,91 @@ impl Connection {
     }
 }
 
-type Later = Option<base::spawn::BoxFuture<'static, ()>>;
+/// What became of an element.
+enum Taking {
+    /// It is where it belongs.
+    Done,
+    /// It will be, later; until then nothing is read.
+    Wait(BoxFuture<'static, ()>),
+    /// It was the client's stream error: the stream ends (RFC 6120 section 4.9.1.1).
+    Farewell,
+}
+
+static CLIENT: Scope = Scope::client();
+
+/// A fault of ours ends this stream (RFC 6120 section 4.9.3.8) and no other.
+fn guarded<T>(session: &Session, work: impl FnOnce() -> T) -> Result<T, StreamError> {
+    std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
+        tracing::error!(jid = %session.jid, "a stanza's handling panicked; the stream is closed");
+        StreamError::new(StreamCondition::InternalServerError)
+    })
+}
 
 /// Hands one element to the engine.
-fn take_element(connection: &Connection, session: &Arc<Session>, bytes: &[u8]) -> Result<Later, StreamError> {
+fn take_element(
+    connection: &Connection,
+    session: &Arc<Session>,
+    bytes: &[u8],
+) -> Result<Taking, StreamError> {
     let limits = &connection.service.limits;
     let node = &connection.service.node;
-    let ingest = |bytes: &[u8], head: &stanza::Head| match node.ingest(session, bytes, head) {
-        Ingest::Done => Ok(None),
-        Ingest::Wait(later) => Ok(Some(later)),
-        Ingest::Fatal(error) => Err(error),
-    };
     match Element::read(bytes, &connection.scope, limits)? {
-        Element::Stanza(head) => ingest(bytes, &head),
+        Element::Stanza(head) => take_stanza(node, session, bytes, &head),
         Element::NotPortable => {
             let mut out = Vec::with_capacity(bytes.len() + 64);
             xml::normalise(bytes, &connection.scope, limits, &mut out)?;
-            match Element::read(&out, &Scope::CLIENT, limits)? {
-                Element::Stanza(head) => ingest(&out, &head),
-                Element::BadType(head) => Ok(bad_type(connection, session, &out, &head)),
+            match Element::read(&out, &CLIENT, limits)? {
+                Element::Stanza(head) => take_stanza(node, session, &out, &head),
+                Element::BadType(head) => Ok(bad_type(node, session, &out, &head)),
                 _ => Err(StreamCondition::UnsupportedStanzaType.into()),
             }
         }
-        Element::BadType(head) => Ok(bad_type(connection, session, bytes, &head)),
-        Element::Other { ns_text, name, .. } => Err(StreamError::new(StreamCondition::UnsupportedStanzaType)
-            .text(format!("<{name}> in the namespace \"{ns_text}\" is no stanza"))),
+        Element::BadType(head) => Ok(bad_type(node, session, bytes, &head)),
+        Element::Other { ns, ns_text, name } => unknown(ns, ns_text, name).map(|()| Taking::Farewell),
     }
 }
 
-struct Scope;
-impl Scope {
-    const CLIENT: xml::Scope = xml::Scope::client();
+fn take_stanza(
+    node: &Arc<Node>,
+    session: &Arc<Session>,
+    bytes: &[u8],
+    head: &Head,
+) -> Result<Taking, StreamError> {
+    let binds = head.kind == Kind::Iq(IqType::Set) && head.first.is_some_and(|f| f.ns == Some(Ns::Bind));
+    if binds && head.to(bytes).is_none_or(|to| to == session.account.host.domain()) {
+        // RFC 6120 section 7.1: a stream has one resource.
+        let error = StanzaError::new(StanzaCondition::NotAllowed).text("this stream has its resource");
+        node.refuse(session, bytes, head, &error);
+        return Ok(Taking::Done);
+    }
+    match node.ingest(session, bytes, head) {
+        Ingest::Done => Ok(Taking::Done),
+        Ingest::Wait(later) => Ok(Taking::Wait(later)),
+        Ingest::Fatal(error) => Err(error),
+    }
 }
 
-fn bad_type(connection: &Connection, session: &Arc<Session>, bytes: &[u8], head: &stanza::Head) -> Later {
+/// A first-level element that is no stanza: `Ok` if it is the client's stream error.
+///
+/// # Errors
+/// Everything else ends the stream: RFC 6120 section 4.8.3 for stanzas of another content namespace, section 4.8.4
+/// for the rest.
+pub(crate) fn unknown(ns: Option<Ns>, ns_text: &str, name: &str) -> Result<(), StreamError> {
+    let text = format!("<{name}> in the namespace \"{ns_text}\" is not understood here");
+    match (ns, name) {
+        (Some(Ns::Stream), "error") => Ok(()),
+        (Some(Ns::Client), _) => Err(StreamError::new(StreamCondition::UnsupportedStanzaType).text(text)),
+        (_, "message" | "presence" | "iq") => {
+            Err(StreamError::new(StreamCondition::InvalidNamespace).text(text))
+        }
+        _ => Err(StreamError::new(StreamCondition::UnsupportedStanzaType).text(text)),
+    }
+}
+
+fn bad_type(node: &Arc<Node>, session: &Arc<Session>, bytes: &[u8], head: &Head) -> Taking {
     let error = StanzaError::new(StanzaCondition::BadRequest).text("this stanza has no such type");
-    connection.service.node.refuse(session, bytes, head, &error);
-    None
+    node.refuse(session, bytes, head, &error);
+    Taking::Done
 }
 
 /// Writes one queue entry, with the receiver's address where the sender left it open.

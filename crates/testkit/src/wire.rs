@@ -103,15 +103,15 @@ pub struct Wire {
 }
 
 /// Tasks on the runtime of the test.
-struct Tasks;
+struct Tasks(tokio::runtime::Handle);
 
 impl Spawner for Tasks {
     fn spawn(&self, _what: &'static str, task: BoxFuture<'static, ()>) {
-        tokio::runtime::Handle::current().spawn(task);
+        self.0.spawn(task);
     }
     fn blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
         // On the same thread, so that nothing happens behind the test's back.
-        tokio::runtime::Handle::current().spawn(async move { job() });
+        self.0.spawn(async move { job() });
     }
 }
 
@@ -131,15 +131,14 @@ impl Wire {
             .iter()
             .map(|feature| Enabled { feature, options: Options::defaults(feature.options) })
             .collect();
-        let host = |d: &&str| {
-            ((*d).to_owned(), Arc::new(Host::build(d, &enabled, &setup.limits).expect("a host")))
-        };
+        let host =
+            |d: &&str| ((*d).to_owned(), Arc::new(Host::build(d, &enabled, &setup.limits).expect("a host")));
         let node = Node::new(Parts {
             hosts: setup.domains.iter().map(host).collect(),
             stores: Stores::of(counted.clone()),
             cluster: Arc::new(SingleNode::new(NodeId::new("test").expect("a name"))),
             clock: clock.clone(),
-            spawner: Arc::new(Tasks),
+            spawner: Arc::new(Tasks(tokio::runtime::Handle::current())),
             metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),
             limits: setup.limits.clone(),
             version: "test",

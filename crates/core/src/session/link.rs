@@ -51,6 +51,22 @@ pub enum Pushed {
     Closed,
 }
 
+/// What [`Link::take_some`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The stream is to be ended: see [`Link::wish`].
+    pub ending: bool,
+    /// There is more in the queue.
+    pub more: bool,
+}
+
+impl Item {
+    /// What the frame counts in its queue.
+    fn size(&self) -> u32 {
+        self.frame.bytes().len() as u32 + ITEM_OVERHEAD
+    }
+}
+
 /// Items leave the queue in this form; two fit without an allocation.
 pub type Batch = SmallVec<[Item; 2]>;
 
@@ -100,7 +116,7 @@ impl Link {
 
     /// Puts a frame into the queue and wakes the connection's task.
     pub fn push(&self, item: Item, limits: &Limits) -> Pushed {
-        let size = item.frame.bytes().len() as u32 + ITEM_OVERHEAD;
+        let size = item.size();
         let class = item.frame.class();
         let slot = slot(class);
         let mut inner = self.inner.lock();
@@ -137,12 +153,21 @@ impl Link {
     /// Takes everything out of the queue (`into` must be empty) and registers the task for what comes next.
     /// True if the stream is to be ended: see [`Link::wish`].
     pub fn take(&self, cx: &mut Context<'_>, into: &mut Batch) -> bool {
+        self.take_some(cx, into, u32::MAX).ending
+    }
+
+    /// The same, but stops before more than `bytes` are taken; one frame is always taken. What stays is within the
+    /// limits of the queue, which a connection's own buffers need not be.
+    pub fn take_some(&self, cx: &mut Context<'_>, into: &mut Batch, bytes: u32) -> Taken {
         let mut inner = self.inner.lock();
         if !inner.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
             inner.waker = Some(cx.waker().clone());
         }
         let ending = inner.close.is_some();
-        if !inner.queue.is_empty() {
+        if inner.queue.is_empty() {
+            return Taken { ending, more: false };
+        }
+        if inner.bytes.iter().sum::<u32>() <= bytes {
             std::mem::swap(&mut inner.queue, into);
             inner.bytes = [0; 3];
             let emptied = inner.emptied.take();
@@ -150,8 +175,21 @@ impl Link {
             if let Some(waker) = emptied {
                 waker.wake();
             }
+            return Taken { ending, more: false };
         }
-        ending
+        let Inner { queue, bytes: counts, .. } = &mut *inner;
+        let (mut count, mut sum) = (0, 0_u32);
+        for item in queue.iter() {
+            let size = item.size();
+            if count > 0 && sum + size > bytes {
+                break;
+            }
+            counts[slot(item.frame.class())] -= size;
+            sum += size;
+            count += 1;
+        }
+        into.extend(queue.drain(..count));
+        Taken { ending, more: !queue.is_empty() }
     }
 
     /// Waits until the queue has been taken or the connection is gone. One waiter at a time.
@@ -239,7 +277,7 @@ impl Inner {
         let mut kept = VecDeque::with_capacity(self.queue.len());
         for item in self.queue.drain(..) {
             if item.frame.class() == Class::Presence && bytes + size > limit {
-                bytes -= item.frame.bytes().len() as u32 + ITEM_OVERHEAD;
+                bytes -= item.size();
                 shed += 1;
             } else {
                 kept.push_back(item);
@@ -299,6 +337,23 @@ mod tests {
         assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Full);
         assert_eq!(drain(&link).len(), 2);
         assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Queued);
+    }
+
+    #[test]
+    fn a_part_is_taken_in_order_and_the_rest_is_counted() {
+        let link = Link::new();
+        for n in 0..3 {
+            link.push(item(&format!("<message id='{n}'/>")), &Limits::default());
+        }
+        let all = link.queued_bytes();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut ids = Vec::new();
+        for (budget, more) in [(1, true), (all / 3, true), (all, false), (all, false)] {
+            let mut batch = Batch::new();
+            assert_eq!(link.take_some(&mut cx, &mut batch, budget), Taken { ending: false, more });
+            ids.extend(batch.iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()));
+        }
+        assert_eq!((ids, link.queued_bytes()), (vec!["0".into(), "1".into(), "2".into()], 0));
     }
 
     #[test]

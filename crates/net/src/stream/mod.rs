@@ -148,6 +148,20 @@ impl Stream {
         each!(self, stream => stream.poll_shutdown(cx, lent))
     }
 
+    /// Reads once and throws the bytes away; 0 is the end. For a stream that said its last word, so that the peer can
+    /// read it: a socket that is closed with unread input is reset. Unlike [`Stream::poll_event`] it works after an
+    /// error. To be called only when nothing is queued; no event may be asked for afterwards.
+    ///
+    /// # Errors
+    /// When the transport failed.
+    pub fn poll_discard(
+        &mut self,
+        cx: &mut Context<'_>,
+        lent: &mut Scratch,
+    ) -> Poll<Result<usize, NetError>> {
+        each!(self, stream => stream.poll_discard(cx, lent))
+    }
+
     /// Bytes that wait for the peer, queued or stashed.
     pub fn unsent(&self) -> usize {
         each!(self, stream => stream.shared.unsent())

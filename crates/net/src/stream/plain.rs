@@ -6,7 +6,7 @@
 
 use crate::error::NetError;
 use crate::facts::SharedPort;
-use crate::scratch::Scratch;
+use crate::scratch::{READ_BYTES, Scratch};
 use crate::stream::shared::{Found, Shared, poll_drain};
 use crate::stream::wire::Wire;
 use std::net::SocketAddr;
@@ -56,6 +56,22 @@ impl<W: Wire> Plain<W> {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(self.shared.fail(error.into(), lent))),
             }
         }
+    }
+
+    /// Reads once and throws it away.
+    pub(crate) fn poll_discard(
+        &mut self,
+        cx: &mut Context<'_>,
+        lent: &mut Scratch,
+    ) -> Poll<Result<usize, NetError>> {
+        self.shared.hold(lent)?;
+        let Scratch { input, pool, .. } = &mut *lent;
+        input.clear(pool);
+        let read = self.wire.poll_read(cx, input.room(READ_BYTES, pool));
+        if !self.shared.has_queued() {
+            self.shared.release(lent);
+        }
+        read.map_err(NetError::from)
     }
 
     pub(crate) fn queue(&mut self, bytes: &[u8], lent: &mut Scratch) {

@@ -117,6 +117,23 @@ impl Tls {
         }
     }
 
+    /// Reads once and throws it away, records and all: nothing that follows is decrypted.
+    pub(crate) fn poll_discard(
+        &mut self,
+        cx: &mut Context<'_>,
+        lent: &mut Scratch,
+    ) -> Poll<Result<usize, NetError>> {
+        self.hold(lent)?;
+        let Scratch { input, records, pool, .. } = &mut *lent;
+        input.clear(pool);
+        records.clear(pool);
+        let read = self.wire.poll_read(cx, records.room(READ_BYTES, pool));
+        if !self.shared.has_queued() {
+            self.release(lent);
+        }
+        read.map_err(NetError::from)
+    }
+
     fn turn(&mut self, job: Job, lent: &mut Scratch) -> Result<Turned, NetError> {
         let turned = self.session.turn(job, lent)?;
         if turned.closed {

@@ -48,6 +48,15 @@ impl Connection {
         });
     }
 
+    /// What would be offered if the stream had TLS, which it may get (section 6.5.4).
+    pub(super) fn after_tls(&self) -> MechanismSet {
+        let policy = &self.service.policy;
+        if self.stream.facts().secure || self.service.tls.is_none() || policy.tls == TlsPolicy::Off {
+            return MechanismSet::EMPTY;
+        }
+        if policy.anonymous { policy.mechanisms.with(Mechanism::Anonymous) } else { policy.mechanisms }
+    }
+
     /// What this stream can be bound to.
     pub(super) fn binding(&self) -> Binding {
         let found = self.stream.channel_binding();
@@ -63,7 +72,8 @@ impl Connection {
         for mechanism in policy.mechanisms.iter() {
             let offer = match mechanism {
                 Mechanism::Plain => secure || policy.plain_without_tls,
-                Mechanism::External => self.stream.client_certificate().is_some(),
+                // 6.3.4: where it can be expected to succeed.
+                Mechanism::External => !self.certified_users().is_empty(),
                 Mechanism::Anonymous => false,
                 m if m.is_plus() => !binding.is_empty(),
                 _ => true,

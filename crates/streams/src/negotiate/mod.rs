@@ -26,6 +26,9 @@ use xml::{Ns, Reader};
 use crate::c2s::{Connection, Next, Phase};
 use crate::service::{Service, TlsPolicy};
 
+/// Bytes of answers that may wait for a peer that has no resource yet.
+const ANSWERS: usize = 8 * 1024;
+
 /// What is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -89,6 +92,11 @@ impl Negotiation {
         }
     }
 
+    /// RFC 6120 section 5.4.3.3: what was learnt without TLS is forgotten. Failed attempts still count.
+    fn forget_plaintext(&mut self) {
+        *self = Negotiation { attempts: self.attempts, stage: self.stage, ..Negotiation::new(self.deadline) };
+    }
+
     /// RFC 6120 section 4.9.1.2: an error before our header needs the header first.
     pub(crate) fn open_for_error(&self, service: &Service, out: &mut Vec<u8>) {
         if !self.opened {
@@ -104,6 +112,8 @@ pub(crate) enum Did {
     Said(Vec<u8>),
     /// Bytes to send in the clear, then TLS.
     Proceed(Vec<u8>),
+    /// Bytes to send, then the end of the stream without an error.
+    Farewell(Vec<u8>),
     /// Bytes to send; a new document follows.
     Restart(Vec<u8>),
     /// Something is being waited for.
@@ -146,6 +156,14 @@ impl Connection {
                     }
                 }
             }
+            // A stranger's answers must leave before it may ask for more.
+            if self.stream.unsent() > ANSWERS {
+                match self.stream.poll_flush(cx, lent) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => return self.failed(error),
+                    Poll::Pending => return Next::Sleep,
+                }
+            }
             let event = match self.stream.poll_event(cx, lent) {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => return self.failed(error),
@@ -179,6 +197,10 @@ impl Connection {
             Err(error) => return Some(Next::End(Some(error))),
             Ok(Did::Waits) => {}
             Ok(Did::Said(bytes)) => self.stream.queue(&bytes, lent),
+            Ok(Did::Farewell(bytes)) => {
+                self.last_words = Some(bytes);
+                return Some(Next::End(None));
+            }
             Ok(Did::Restart(bytes)) => {
                 self.stream.queue(&bytes, lent);
                 self.stream.restart();
@@ -192,10 +214,13 @@ impl Connection {
                 };
                 let tls = self.service.tls.clone()?;
                 if let Err(error) = self.stream.start_tls(&tls, domain.as_deref(), lent) {
-                    tracing::debug!(%error, "STARTTLS failed");
+                    tracing::debug!(peer = %self.stream.facts().peer, %error, "STARTTLS failed");
                     return Some(Next::Gone);
                 }
                 self.expect_header();
+                if let Phase::Negotiating(state) = &mut self.phase {
+                    state.forget_plaintext();
+                }
             }
             Ok(Did::Bound(session, bytes)) => {
                 self.stream.queue(&bytes, lent);
@@ -224,7 +249,7 @@ impl Connection {
             Some(xml::Event::Start(start)) => start,
             _ => return Err(StreamCondition::NotWellFormed.into()),
         };
-        let (ns, name) = (root.ns.id, root.name.to_owned());
+        let (ns, ns_text, name) = (root.ns.id, root.ns.text.to_owned(), root.name.to_owned());
         while reader.next()?.is_some() {}
         let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
         match (state.stage, ns) {
@@ -237,9 +262,7 @@ impl Connection {
             }
             (Stage::Resource, Some(Ns::Sasl)) => Err(StreamError::new(StreamCondition::PolicyViolation)
                 .text("this stream is authenticated already")),
-            (_, Some(Ns::Client)) => Err(StreamCondition::UnsupportedStanzaType.into()),
-            // RFC 6120 section 4.9.3.24.
-            _ => Err(StreamCondition::UnsupportedStanzaType.into()),
+            _ => crate::pump::unknown(ns, &ns_text, &name).map(|()| Did::Farewell(Vec::new())),
         }
     }
 
@@ -254,10 +277,9 @@ impl Connection {
                 Ok(Did::Proceed(b"<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>".to_vec()))
             }
             "starttls" => {
-                // 5.4.2.2: failure, then the end of the stream.
-                self.last_words = Some(FAILURE.to_vec());
-                Err(StreamError::new(StreamCondition::UnsupportedFeature)
-                    .text("TLS is not available here, or is on already"))
+                tracing::debug!(peer = %self.stream.facts().peer, "STARTTLS was asked for where it is not offered");
+                // 5.4.2.2: failure, then the end of the stream and of the connection.
+                Ok(Did::Farewell(FAILURE.to_vec()))
             }
             _ => Err(StreamCondition::UnsupportedStanzaType.into()),
         }

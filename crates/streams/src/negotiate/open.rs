@@ -10,6 +10,14 @@ use crate::c2s::{Connection, Phase};
 /// Longest `xml:lang` that is repeated to the client.
 const LANG: usize = 35;
 
+/// Whether a language tag (RFC 5646) is English or a kind of it.
+fn is_english(tag: &str) -> bool {
+    let mut parts = tag.split('-');
+    tag.len() <= LANG
+        && parts.next().is_some_and(|p| p.eq_ignore_ascii_case("en"))
+        && parts.all(|p| matches!(p.len(), 1..=8) && p.bytes().all(|b| b.is_ascii_alphanumeric()))
+}
+
 impl Connection {
     /// Takes the client's header, answers with ours and the features.
     pub(super) fn header(&mut self, tag: &[u8]) -> Taken {
@@ -20,9 +28,8 @@ impl Connection {
         }
         let opening = Opening::read(tag, &limits)?;
         self.scope = Scope::from_open_tag(tag, &limits)?;
-        if let Some(lang) = opening.lang.filter(|l| l.len() <= LANG && l.is_ascii()) {
-            state.lang = lang;
-        }
+        // 4.7.4: the client's language if our texts are in it, else ours.
+        state.lang = opening.lang.filter(|l| is_english(l)).unwrap_or_else(|| "en".to_owned());
         let node = &self.service.node;
         let host = match opening.to.as_deref() {
             Some(to) => match jid::parse(to) {
@@ -60,7 +67,10 @@ impl Connection {
             );
         }
         let mut out = Vec::with_capacity(768);
-        header(&mut out, host.domain(), opening.from.as_deref(), &base::id::random_id(), &state.lang);
+        // 4.7.2: the bare address of `from`. Nothing is believed of it; who it is shows in SASL.
+        let from = opening.from.as_deref().and_then(|f| jid::parse(f).ok());
+        let to = from.as_ref().map(|f| f.as_ref().bare());
+        header(&mut out, host.domain(), to.as_ref().map(|t| t.as_str()), &base::id::random_id(), &state.lang);
         state.opened = true;
         state.stage = if state.authenticated { Stage::Resource } else { Stage::Authentication };
         self.features(&mut out);

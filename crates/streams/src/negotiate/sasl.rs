@@ -29,20 +29,28 @@ impl Connection {
         let tree = Tree::parse(bytes, &scope, &limits)?;
         let text = tree.root().text().into_owned();
         let binding = self.binding();
+        let after_tls = self.after_tls();
+        let limit = self.service.node.limits.auth_attempts;
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         match name {
             "auth" => {
-                // 6.4.2: a new attempt; an exchange that was under way is forgotten.
+                // 6.4.2: a new attempt; an exchange that was under way is forgotten, but it counts.
                 state.found = None;
-                state.exchange = None;
+                if state.exchange.take().is_some() {
+                    state.attempts = state.attempts.saturating_add(1);
+                    if state.attempts >= limit {
+                        return Err(too_many());
+                    }
+                }
                 let mechanism = tree.root().attr("mechanism");
                 let mechanism = mechanism.as_deref().and_then(Mechanism::from_name);
                 let Some(mechanism) = mechanism.filter(|m| state.offered.contains(*m)) else {
-                    let tls_first = state.offered.is_empty();
-                    return self.failed_login(
-                        if tls_first { Failure::EncryptionRequired } else { Failure::InvalidMechanism },
-                        "mechanism",
-                    );
+                    let failure = if mechanism.is_some_and(|m| after_tls.contains(m)) {
+                        Failure::EncryptionRequired
+                    } else {
+                        Failure::InvalidMechanism
+                    };
+                    return self.failed_login(failure, "mechanism");
                 };
                 let initial = match sasl::text::initial_response(&text) {
                     Ok(initial) => initial,
@@ -234,22 +242,28 @@ impl Connection {
             return Ok(Did::Said(out));
         }
         self.last_words = Some(out);
-        Err(StreamError::new(StreamCondition::PolicyViolation).text("too many failed logins on this stream"))
+        Err(too_many())
+    }
+
+    /// Accounts of this host that the client's certificate names.
+    pub(super) fn certified_users(&self) -> Vec<Jid> {
+        let Phase::Negotiating(state) = &self.phase else { return Vec::new() };
+        let (Some(certificate), Some(host)) = (self.stream.client_certificate(), &state.host) else {
+            return Vec::new();
+        };
+        let mut users: Vec<Jid> = Vec::new();
+        for jid in certificate.xmpp_addresses.iter().filter_map(|a| Jid::parse(a).ok()) {
+            let ours = jid.as_ref().is_bare() && jid.local().is_some() && jid.domain() == host.domain();
+            if ours && !users.contains(&jid) {
+                users.push(jid);
+            }
+        }
+        users
     }
 
     /// XEP-0178 section 2: which user the certificate stands for.
     fn certified(&mut self, authzid: Option<&str>) -> Result<String, Failure> {
-        let addresses =
-            self.stream.client_certificate().map(|c| c.xmpp_addresses.clone()).unwrap_or_default();
-        let Some(host) = self.state().and_then(|s| s.host.clone()) else {
-            return Err(Failure::NotAuthorized);
-        };
-        let mut users: Vec<Jid> = addresses
-            .iter()
-            .filter_map(|a| Jid::parse(a).ok())
-            .filter(|j| j.as_ref().is_bare() && j.domain() == host.domain())
-            .collect();
-        users.dedup();
+        let users = self.certified_users();
         let local = |jid: &Jid| jid.local().unwrap_or_default().to_owned();
         match (authzid, users.as_slice()) {
             (_, []) => Err(Failure::NotAuthorized),
@@ -261,6 +275,10 @@ impl Connection {
             }
         }
     }
+}
+
+fn too_many() -> StreamError {
+    StreamError::new(StreamCondition::PolicyViolation).text("too many failed logins on this stream")
 }
 
 /// The account that a user name stands for.

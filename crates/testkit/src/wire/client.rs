@@ -354,8 +354,7 @@ impl Client {
         password: &str,
     ) -> Result<(), String> {
         let data = if kind == binding::TLS_EXPORTER { self.exporter.clone() } else { self.end_point.clone() };
-        let gs2 =
-            if mechanism.is_plus() { Gs2::Bound { name: kind.to_owned(), data } } else { Gs2::None };
+        let gs2 = if mechanism.is_plus() { Gs2::Bound { name: kind.to_owned(), data } } else { Gs2::None };
         let mut scram = Scram::new(mechanism.hash().expect("SCRAM"), gs2, user, password);
         self.auth(mechanism, &scram.first()).await;
         let challenge = self.element().await;

@@ -1,0 +1,312 @@
+//! Opening and ending of streams: RFC 6120 sections 4.2 to 4.4 and 4.7 to 4.9, in the order of the sections.
+
+use stanza::StreamCondition;
+use testkit::wire::{Heard, OPEN, Setup, Wire};
+
+/// A header with these attributes in place of the usual ones.
+fn header(attributes: &str) -> String {
+    format!(
+        "<stream:stream {attributes} xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"
+    )
+}
+
+#[tokio::test]
+async fn section_4_2_a_header_is_answered_with_a_header_and_features() {
+    let wire = Wire::new();
+    let mut client = wire.connect();
+    client.send(header("from='juliet@example.com' to='example.com' version='1.0' xml:lang='en'")).await;
+    let answer = client.header().await;
+    assert_eq!(answer.name(), "stream");
+    assert_eq!(answer.attr("from").as_deref(), Some("example.com"));
+    assert_eq!(answer.attr("version").as_deref(), Some("1.0"));
+    assert!(answer.has("xmlns='jabber:client'"));
+    assert_eq!(client.element().await.name(), "features");
+}
+
+#[tokio::test]
+async fn section_4_3_2_features_before_and_after_authentication() {
+    let wire = Wire::new();
+    wire.user("juliet").await;
+    let mut client = wire.connect();
+    let (_, features) = client.open().await;
+    assert_eq!(features.children(), ["starttls", "mechanisms"]);
+    client.authenticate(sasl::Mechanism::ScramSha256, "juliet", testkit::wire::PASSWORD).await.unwrap();
+    let (_, features) = client.open().await;
+    assert_eq!(features.children()[0], "bind");
+    assert!(!features.has("mechanisms") && !features.has("starttls"));
+}
+
+#[tokio::test]
+async fn section_4_4_a_closing_tag_is_answered_before_the_connection_ends() {
+    let wire = Wire::new();
+    let mut client = wire.connect();
+    client.open().await;
+    client.send("</stream:stream>").await;
+    assert_eq!(client.hear().await, Heard::Close);
+    assert_eq!(client.hear().await, Heard::Eof);
+}
+
+#[tokio::test]
+async fn section_4_4_a_header_and_an_end_in_one_packet() {
+    let wire = Wire::new();
+    let mut client = wire.connect();
+    client.send(format!("{OPEN}</stream:stream>")).await;
+    client.header().await;
+    client.element().await;
+    client.ends().await;
+}
+
+#[tokio::test]
+async fn section_4_7_1_from_is_the_domain_that_was_asked_for() {
+    let wire = Setup { domains: vec!["example.com", "example.net"], ..Setup::default() }.start();
+    let mut client = wire.connect();
+    let (answer, _) = client.open_with(&header("to='EXAMPLE.net' version='1.0'")).await;
+    assert_eq!(answer.attr("from").as_deref(), Some("example.net"));
+}
+
+#[tokio::test]
+async fn section_4_7_2_to_is_the_bare_address_of_from() {
+    let wire = Wire::new();
+    for (from, expected) in [
+        ("from='juliet@example.com'", Some("juliet@example.com")),
+        ("from='juliet@example.com/balcony'", Some("juliet@example.com")),
+        ("", None),
+        // No address, so there is nothing to answer with.
+        ("from='@@'", None),
+    ] {
+        let mut client = wire.connect();
+        let (answer, _) = client.open_with(&header(&format!("to='example.com' version='1.0' {from}"))).await;
+        assert_eq!(answer.attr("to").as_deref(), expected, "{from}");
+    }
+}
+
+#[tokio::test]
+async fn section_4_7_2_without_to_the_only_domain_is_meant() {
+    let wire = Wire::new();
+    let mut client = wire.connect();
+    let (answer, _) = client.open_with(&header("version='1.0'")).await;
+    assert_eq!(answer.attr("from").as_deref(), Some("example.com"));
+}
+
+#[tokio::test]
+async fn section_4_9_3_7_without_to_among_several_domains() {
+    let wire = Setup { domains: vec!["example.com", "example.net"], ..Setup::default() }.start();
+    let mut client = wire.connect();
+    client.send(header("version='1.0'")).await;
+    client.ends_with(StreamCondition::ImproperAddressing).await;
+}
+
+#[tokio::test]
+async fn section_4_7_3_ids_differ_and_a_clients_id_is_ignored() {
+    let wire = Wire::new();
+    let mut ids = std::collections::HashSet::new();
+    for _ in 0..100 {
+        let mut client = wire.connect();
+        let (answer, _) = client.open_with(&header("to='example.com' version='1.0' id='mine'")).await;
+        let id = answer.attr("id").unwrap();
+        assert!(id.len() >= 16 && id != "mine", "{id}");
+        assert!(ids.insert(id));
+    }
+}
+
+#[tokio::test]
+async fn section_4_7_4_the_language_is_one_that_we_speak() {
+    let wire = Wire::new();
+    for (asked, answered) in [
+        ("", "en"),
+        ("xml:lang='en-GB'", "en-GB"),
+        ("xml:lang='EN'", "EN"),
+        ("xml:lang='de'", "en"),
+        ("xml:lang='english'", "en"),
+    ] {
+        let mut client = wire.connect();
+        let (answer, _) = client.open_with(&header(&format!("to='example.com' version='1.0' {asked}"))).await;
+        assert_eq!(answer.attr("xml:lang").as_deref(), Some(answered), "{asked}");
+    }
+}
+
+#[tokio::test]
+async fn section_4_7_5_versions() {
+    let wire = Wire::new();
+    for version in ["1.0", "1.1", "1.13", "2.0", "01.0"] {
+        let mut client = wire.connect();
+        let (answer, _) = client.open_with(&header(&format!("to='example.com' version='{version}'"))).await;
+        assert_eq!(answer.attr("version").as_deref(), Some("1.0"), "the lower of both, for {version}");
+    }
+    for version in ["", "version='0.9'", "version='one'", "version='1'", "version=''", "version='-1.0'"] {
+        let mut client = wire.connect();
+        client.send(header(&format!("to='example.com' {version}"))).await;
+        client.ends_with(StreamCondition::UnsupportedVersion).await;
+    }
+}
+
+#[tokio::test]
+async fn section_4_8_1_the_stream_namespace() {
+    let wire = Wire::new();
+    for header in [
+        "<stream:stream to='example.com' version='1.0' xmlns='jabber:client' xmlns:stream='urn:wrong'>",
+        "<stream to='example.com' version='1.0' xmlns='jabber:client'>",
+        "<stream to='example.com' version='1.0'>",
+    ] {
+        let mut client = wire.connect();
+        client.send(header).await;
+        client.ends_with(StreamCondition::InvalidNamespace).await;
+    }
+}
+
+#[tokio::test]
+async fn section_4_8_3_the_content_namespace() {
+    let wire = Wire::new();
+    for ns in ["xmlns='jabber:server'", "xmlns='http://etherx.jabber.org/streams'", ""] {
+        let mut client = wire.connect();
+        client
+            .send(format!(
+                "<stream:stream to='example.com' version='1.0' {ns} xmlns:stream='http://etherx.jabber.org/streams'>"
+            ))
+            .await;
+        client.ends_with(StreamCondition::InvalidNamespace).await;
+    }
+}
+
+#[tokio::test]
+async fn section_4_8_3_a_stanza_in_another_content_namespace() {
+    let wire = Wire::new();
+    wire.user("juliet").await;
+    let mut client = wire.login("juliet", "balcony").await;
+    client.send("<message xmlns='jabber:server' to='juliet@example.com'/>").await;
+    client.ends_with(StreamCondition::InvalidNamespace).await;
+}
+
+#[tokio::test]
+async fn section_4_8_5_another_prefix_for_the_stream_namespace() {
+    let wire = Wire::new();
+    let mut client = wire.connect();
+    let (_, features) = client
+        .open_with("<s:stream to='example.com' version='1.0' xmlns='jabber:client' xmlns:s='http://etherx.jabber.org/streams'>")
+        .await;
+    assert_eq!(features.children(), ["starttls", "mechanisms"]);
+    client.send("</s:stream>").await;
+    client.ends().await;
+}
+
+#[tokio::test]
+async fn section_4_9_1_1_an_error_of_the_client_closes_the_stream() {
+    let wire = Wire::new();
+    wire.user("juliet").await;
+    let error =
+        "<stream:error><undefined-condition xmlns='urn:ietf:params:xml:ns:xmpp-streams'/></stream:error>";
+    let mut early = wire.connect();
+    early.open().await;
+    let mut bound = wire.login("juliet", "balcony").await;
+    for client in [&mut early, &mut bound] {
+        client.send(error).await;
+        client.ends().await;
+    }
+}
+
+#[tokio::test]
+async fn section_4_9_1_2_an_error_in_the_header_is_preceded_by_a_header() {
+    let wire = Wire::new();
+    let mut client = wire.connect();
+    client
+        .send("<stream:stream to='example.com' version='1.0' xmlns='jabber:client' xmlns:stream='urn:wrong'>")
+        .await;
+    let answer = client.header().await;
+    assert_eq!(answer.attr("from").as_deref(), Some("example.com"));
+    assert!(answer.attr("id").is_some());
+    client.ends_with(StreamCondition::InvalidNamespace).await;
+}
+
+#[tokio::test]
+async fn section_4_9_1_3_an_unknown_host_is_answered_from_a_known_one() {
+    let wire = Wire::new();
+    for to in ["unknown.example", "juliet@example.com", "example.com/resource"] {
+        let mut client = wire.connect();
+        client.send(header(&format!("to='{to}' version='1.0'"))).await;
+        assert_eq!(client.header().await.attr("from").as_deref(), Some("example.com"));
+        client.ends_with(StreamCondition::HostUnknown).await;
+    }
+    let mut client = wire.connect();
+    client.send(header("to='not a domain' version='1.0'")).await;
+    client.ends_with(StreamCondition::ImproperAddressing).await;
+}
+
+#[tokio::test]
+async fn section_4_9_2_an_error_has_a_text_in_a_language() {
+    let wire = Wire::new();
+    let mut client = wire.connect();
+    client.send(header("to='unknown.example' version='1.0'")).await;
+    let error = client.ends_with(StreamCondition::HostUnknown).await;
+    assert_eq!(error.children(), ["host-unknown", "text"]);
+    assert!(error.has("xml:lang='en'") && error.has("unknown.example"), "{}", error.0);
+}
+
+#[tokio::test]
+async fn section_4_9_3_1_bad_format() {
+    let wire = Wire::new();
+    let mut client = wire.connect();
+    client
+        .send("<stream:flow to='example.com' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>")
+        .await;
+    client.ends_with(StreamCondition::BadFormat).await;
+}
+
+#[tokio::test]
+async fn section_4_9_3_2_bad_namespace_prefix() {
+    let wire = Wire::new();
+    let mut client = wire.connect();
+    client.send("<stream:stream to='example.com' version='1.0' xmlns='jabber:client'>").await;
+    client.ends_with(StreamCondition::BadNamespacePrefix).await;
+}
+
+#[tokio::test]
+async fn section_4_9_3_13_no_xml_at_all() {
+    let wire = Wire::new();
+    for garbage in ["GET / HTTP/1.1\r\n\r\n", "hello", "< stream>", "</stream:stream>"] {
+        let mut client = wire.connect();
+        client.send(garbage).await;
+        client.ends_with(StreamCondition::NotWellFormed).await;
+    }
+}
+
+#[tokio::test]
+async fn section_4_9_3_20_shutdown_closes_every_stream() {
+    let wire = Wire::new();
+    wire.user("juliet").await;
+    let mut silent = wire.connect();
+    let mut open = wire.connect();
+    open.open().await;
+    let mut bound = wire.login("juliet", "balcony").await;
+    wire.node.links.close_all(&StreamCondition::SystemShutdown.into());
+    for client in [&mut silent, &mut open, &mut bound] {
+        client.ends_with(StreamCondition::SystemShutdown).await;
+    }
+    drop((silent, open, bound));
+    testkit::wire::settle().await;
+    assert_eq!((wire.node.links.len(), wire.gate.counts().connections), (0, 0), "nothing is left");
+}
+
+#[tokio::test]
+async fn section_11_5_an_xml_declaration_may_be_absent_and_must_be_right() {
+    let wire = Wire::new();
+    let plain = header("to='example.com' version='1.0'");
+    for start in [
+        "",
+        "<?xml version='1.0'?>",
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n",
+        "<?xml version='1.0' encoding='utf-8'?>",
+    ] {
+        let mut client = wire.connect();
+        client.open_with(&format!("{start}{plain}")).await;
+    }
+    for (start, condition) in [
+        ("<?xml version='1.0' encoding='ISO-8859-1'?>", StreamCondition::UnsupportedEncoding),
+        ("<?xml version='1.1'?>", StreamCondition::InvalidXml),
+        ("<!DOCTYPE stream><?xml version='1.0'?>", StreamCondition::RestrictedXml),
+        ("<!-- hello -->", StreamCondition::RestrictedXml),
+    ] {
+        let mut client = wire.connect();
+        client.send(format!("{start}{plain}")).await;
+        client.ends_with(condition).await;
+    }
+}
