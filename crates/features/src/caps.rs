@@ -22,7 +22,7 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0115",
         title: "Entity Capabilities",
         version: "1.6.0",
-        left_out: "Caps optimization (8.4).",
+        left_out: "section 8.4: caps optimization",
     }],
     disco: &[Disco::Server(Ns::Caps.as_str())],
     announce: Some(announce),

@@ -29,7 +29,7 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0030",
         title: "Service Discovery",
         version: "2.5.0",
-        left_out: "Publishing items (5).",
+        left_out: "section 5: publishing items",
     }],
     disco: &[
         Disco::Server(Ns::DiscoInfo.as_str()),

@@ -9,6 +9,7 @@
 
 pub mod caps;
 pub mod disco;
+pub mod docs;
 pub mod offline;
 pub mod ping;
 pub mod registry;

@@ -115,3 +115,184 @@ fn distance(a: &str, b: &str) -> usize {
     }
     row[b.len()]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use testkit::Engine;
+    use throng_core::{Host, Limits};
+
+    fn all(names: &BTreeSet<&str>) -> Vec<Enabled> {
+        let on = ALL.iter().filter(|f| names.contains(f.name));
+        on.map(|feature| Enabled { feature, options: Options::defaults(feature.options) }).collect()
+    }
+    fn find(name: &str) -> &'static Feature {
+        ALL.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("no feature {name}"))
+    }
+    /// Adds what the features need, and what that needs.
+    fn with_needs(names: &mut BTreeSet<&'static str>) {
+        loop {
+            let more: Vec<_> = names.iter().flat_map(|n| find(n).needs.iter().copied()).collect();
+            let before = names.len();
+            names.extend(more);
+            if names.len() == before {
+                return;
+            }
+        }
+    }
+    /// Builds a host and lets one user write to another.
+    fn works(names: &BTreeSet<&'static str>) {
+        let engine = Engine::start(&all(names), Limits::default());
+        engine.user("romeo@example.net");
+        engine.user("juliet");
+        let romeo = engine.connect("romeo@example.net", "orchard");
+        let juliet = engine.connect("juliet", "balcony");
+        romeo.send("<message to='juliet@example.com/balcony' type='chat'><body>Neither</body></message>");
+        assert_eq!(juliet.recv().len(), 1, "with {names:?}");
+        juliet.close();
+        romeo.send("<presence/>");
+        romeo.close();
+    }
+    fn config(entries: &[(&str, ModuleConfig)]) -> BTreeMap<String, ModuleConfig> {
+        entries.iter().map(|(name, config)| ((*name).to_owned(), config.clone())).collect()
+    }
+    fn options(entries: &[(&str, Value)]) -> ModuleConfig {
+        ModuleConfig::Options(entries.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect())
+    }
+    fn refused(entries: &[(&str, ModuleConfig)]) -> String {
+        enable(&config(entries)).err().expect("a refusal")
+    }
+
+    #[test]
+    fn names_are_unique_and_needs_exist() {
+        let names: BTreeSet<_> = ALL.iter().map(|f| f.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for feature in ALL {
+            for need in feature.needs {
+                assert!(names.contains(need), "{} needs {need}, which does not exist", feature.name);
+            }
+            let keys: BTreeSet<_> = feature.options.iter().map(|o| o.key).collect();
+            assert_eq!(keys.len(), feature.options.len(), "{} has an option twice", feature.name);
+            assert!(!keys.contains("enabled"), "{}: `enabled` is the switch", feature.name);
+        }
+    }
+
+    #[test]
+    fn each_request_has_one_owner() {
+        let mut owners = BTreeMap::new();
+        for feature in ALL {
+            for key in feature.iq {
+                let other = owners.insert(format!("{key:?}"), feature.name);
+                assert_eq!(other, None, "{} and {other:?} answer {key:?}", feature.name);
+            }
+        }
+    }
+
+    #[test]
+    fn each_feature_says_what_it_is() {
+        for feature in ALL {
+            assert!(feature.summary.ends_with('.'), "{}: the summary is one sentence", feature.name);
+            assert!(!feature.specs.is_empty(), "{} implements nothing", feature.name);
+            for spec in feature.specs {
+                let rfc = spec.name.starts_with("RFC ");
+                assert!(rfc || spec.name.starts_with("XEP-") && spec.name.len() == 8, "{}", spec.name);
+                assert!(rfc || !spec.version.is_empty(), "{} has no version", spec.name);
+                assert!(!spec.title.is_empty(), "{} has no title", spec.name);
+            }
+            for option in feature.options {
+                assert!(option.doc.ends_with('.'), "{}.{}", feature.name, option.key);
+                let mut set = Options::default();
+                let default = set.set(feature.options, option.key, option.default.clone());
+                assert_eq!(default, Ok(()), "{}.{}", feature.name, option.key);
+            }
+        }
+    }
+
+    #[test]
+    fn each_feature_alone_makes_a_working_host() {
+        works(&BTreeSet::new());
+        for feature in ALL {
+            let mut names = BTreeSet::from([feature.name]);
+            with_needs(&mut names);
+            works(&names);
+        }
+    }
+
+    #[test]
+    fn all_features_but_one_make_a_working_host() {
+        works(&ALL.iter().map(|f| f.name).collect());
+        for without in ALL {
+            let names = ALL.iter().map(|f| f.name).filter(|name| {
+                let mut needed = BTreeSet::from([*name]);
+                with_needs(&mut needed);
+                !needed.contains(without.name)
+            });
+            works(&names.collect());
+        }
+    }
+
+    #[test]
+    fn golden_files_are_fresh() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+        for (name, fresh) in crate::docs::golden().unwrap() {
+            let kept = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+            assert!(
+                kept == fresh,
+                "golden/{name} has changed; if that is meant, run `cargo xtask codegen`. It is now:\n{fresh}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_empty_configuration_has_the_defaults() {
+        let enabled = enable(&BTreeMap::new()).unwrap();
+        let names: Vec<_> = enabled.iter().map(|e| e.feature.name).collect();
+        let want: Vec<_> = ALL.iter().filter(|f| f.default_on).map(|f| f.name).collect();
+        assert_eq!(names, want);
+        assert!(Host::build("example.org", &enabled, &Limits::default()).is_ok());
+    }
+
+    #[test]
+    fn modules_are_switched_and_configured() {
+        let enabled = enable(&config(&[
+            ("time", ModuleConfig::Switch(false)),
+            ("ping", options(&[("idle_probe", Value::Bool(false))])),
+            ("version", options(&[("enabled", Value::Bool(false)), ("show_os", Value::Bool(true))])),
+            ("offline", options(&[("limit", Value::Int(7))])),
+        ]))
+        .unwrap();
+        let of = |name: &str| enabled.iter().find(|e| e.feature.name == name);
+        assert!(of("time").is_none() && of("version").is_none());
+        assert!(!of("ping").unwrap().options.bool("idle_probe"));
+        let offline = &of("offline").unwrap().options;
+        assert_eq!((offline.int("limit"), offline.int("expiry_days")), (7, 0));
+    }
+
+    #[test]
+    fn mistakes_are_one_sentence_with_the_mend() {
+        let on = ModuleConfig::Switch(true);
+        assert_eq!(
+            refused(&[("ofline", on.clone())]),
+            "unknown module \"ofline\" under [modules]; did you mean \"offline\"?"
+        );
+        assert_eq!(refused(&[("quantum", on)]), "unknown module \"quantum\" under [modules]");
+        assert_eq!(
+            refused(&[("offline", options(&[("limits", Value::Int(1))]))]),
+            "modules.offline: unknown option \"limits\"; did you mean \"limit\"?"
+        );
+        assert_eq!(
+            refused(&[("offline", options(&[("limit", Value::Int(-1))]))]),
+            "modules.offline: \"limit\" must be between 0 and 1000000"
+        );
+        assert_eq!(
+            refused(&[("ping", options(&[("enabled", Value::Int(1))]))]),
+            "modules.ping: \"enabled\" must be true or false"
+        );
+    }
+
+    #[test]
+    fn names_are_near_by_edits() {
+        assert_eq!((distance("", "ab"), distance("kitten", "sitting"), distance("ping", "ping")), (2, 3, 0));
+    }
+}

@@ -3,7 +3,9 @@
 //! Since RFC 6121 a session begins with the resource. Older clients still ask for one and wait for the answer, so the
 //! request does nothing and succeeds. The stream feature with `<optional/>` is written by negotiation, next to `<bind/>`.
 //!
-//! Left out: nothing. The trap: RFC 3921's examples send the request to the domain, most clients send it without `to`,
+//! Left out: everything else in RFC 3921, which RFC 6121 replaces.
+//!
+//! The trap: RFC 3921's examples send the request to the domain, most clients send it without `to`,
 //! so both targets answer.
 
 use throng_core::feature::{Builder, Feature, Spec};
@@ -18,7 +20,7 @@ pub static FEATURE: Feature = Feature {
         name: "RFC 3921",
         title: "XMPP: Instant Messaging and Presence",
         version: "",
-        left_out: "",
+        left_out: "all but section 3; replaced by RFC 6121",
     }],
     iq: &KEYS,
     build,

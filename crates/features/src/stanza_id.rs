@@ -25,7 +25,12 @@ use xml::Ns;
 pub static FEATURE: Feature = Feature {
     name: "stanza_id",
     summary: "Gives each message an id that all of a user's clients and the archive share.",
-    specs: &[Spec { name: "XEP-0359", title: "Unique and Stable Stanza IDs", version: "0.7.0", left_out: "" }],
+    specs: &[Spec {
+        name: "XEP-0359",
+        title: "Unique and Stable Stanza IDs",
+        version: "0.7.0",
+        left_out: "",
+    }],
     disco: &[Disco::Server(Ns::StanzaId.as_str()), Disco::Account(Ns::StanzaId.as_str())],
     options: &[OptionSpec {
         key: "assign",
@@ -68,7 +73,9 @@ fn strip(frame: &mut Frame, node: &Node, account: JidRef<'_>) {
     let forged = |n: &xml::Node<'_>| {
         n.is("stanza-id", Ns::StanzaId)
             && n.attr("by").is_some_and(|by| match jid::parse(&by) {
-                Ok(by) => by.as_ref().as_str() == account.as_str() || node.host(by.as_ref().as_str()).is_some(),
+                Ok(by) => {
+                    by.as_ref().as_str() == account.as_str() || node.host(by.as_ref().as_str()).is_some()
+                }
                 Err(_) => false,
             })
     };
@@ -187,7 +194,8 @@ mod tests {
         let (_engine, romeo, juliet) = engine(true);
         let body = "<body>x</body>";
         let composing = "<composing xmlns='http://jabber.org/protocol/chatstates'/>";
-        for (ty, children) in [("headline", body), ("groupchat", body), ("error", body), ("chat", composing)] {
+        for (ty, children) in [("headline", body), ("groupchat", body), ("error", body), ("chat", composing)]
+        {
             assert_same(&[deliver(&romeo, &juliet, ty, children)], &[expect(ty, children)]);
         }
     }
@@ -198,13 +206,9 @@ mod tests {
         let sid = |by: &str| format!("<stanza-id xmlns='urn:xmpp:sid:0' id='forged' by='{by}'/>");
         let (body, foreign) = ("<body>x</body>", sid("room@muc.example.org"));
         let origin = "<origin-id xmlns='urn:xmpp:sid:0' id='de305d54-75b4-431b-adb2-eb6b9e546013'/>";
-        for by in [
-            "juliet@example.com",
-            "JULIET@Example.COM",
-            "example.com",
-            "example.net",
-            "romeo@example.net",
-        ] {
+        for by in
+            ["juliet@example.com", "JULIET@Example.COM", "example.com", "example.net", "romeo@example.net"]
+        {
             for ty in ["chat", "groupchat"] {
                 let got = deliver(&romeo, &juliet, ty, &format!("{}{body}{origin}{foreign}{0}", sid(by)));
                 assert_same(&[got], &[expect(ty, &format!("{body}{origin}{foreign}"))]);

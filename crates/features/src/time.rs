@@ -18,7 +18,7 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0202",
         title: "Entity Time",
         version: "2.0",
-        left_out: "Offsets other than UTC.",
+        left_out: "offsets other than UTC",
     }],
     disco: &[Disco::Server(Ns::Time.as_str())],
     iq: &[KEY],

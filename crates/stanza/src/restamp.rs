@@ -178,7 +178,10 @@ mod tests {
             ("<message to='a@b' />", "<message to='a@b' >{}</message>"),
             ("<message></message>", "<message>{}</message>"),
             ("<message>\n<x xmlns='u:v'/>\n</message >", "<message>\n<x xmlns='u:v'/>\n{}</message >"),
-            ("<message><body><![CDATA[</message>]]></body></message>", "<message><body><![CDATA[</message>]]></body>{}</message>"),
+            (
+                "<message><body><![CDATA[</message>]]></body></message>",
+                "<message><body><![CDATA[</message>]]></body>{}</message>",
+            ),
         ] {
             let scope = Scope::client();
             let limits = Limits::default();

@@ -1,6 +1,11 @@
-//! `cargo xtask codegen`: writes the generated files, or compares them with `--check`. Not written yet.
+//! `cargo xtask codegen`: writes the generated files, or says with `--check` which of them are stale.
+//!
+//! What is in them is decided by `features::docs`; here they only get their places.
 
+use std::path::Path;
 use std::process::ExitCode;
+
+use anyhow::Context;
 
 /// The flags of `cargo xtask codegen`.
 #[derive(clap::Args)]
@@ -10,11 +15,54 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Refuses with exit code 2.
-pub(crate) fn run(_args: &Args) -> ExitCode {
-    #[allow(clippy::print_stderr, reason = "a program's refusal")]
-    {
-        eprintln!("xtask codegen is not written yet.");
+/// Writes or compares; exit code 1 when a file is stale or cannot be written.
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "a program's answer")]
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match files().and_then(|files| settle(files, args.check)) {
+        Ok(stale) if stale.is_empty() => ExitCode::SUCCESS,
+        Ok(stale) => {
+            for path in &stale {
+                if args.check {
+                    eprintln!("{path} is stale; run `cargo xtask codegen`");
+                } else {
+                    println!("wrote {path}");
+                }
+            }
+            if args.check { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+        Err(error) => {
+            eprintln!("xtask codegen: {error:#}");
+            ExitCode::FAILURE
+        }
     }
-    ExitCode::from(2)
+}
+
+/// Every generated file: its path from the root, and what is to be in it.
+fn files() -> anyhow::Result<Vec<(String, String)>> {
+    let hooks = features::docs::hooks()?;
+    let docs = [("xeps", features::docs::xeps()), ("modules", features::docs::config()), ("hooks", hooks)];
+    let mut files: Vec<_> = docs.map(|(name, text)| (format!("docs/{name}.md"), text)).into();
+    for (name, text) in features::docs::golden()? {
+        files.push((format!("crates/features/golden/{name}"), text));
+    }
+    Ok(files)
+}
+
+/// Writes what differs, unless it is only to be checked; the paths that differed.
+fn settle(files: Vec<(String, String)>, check: bool) -> anyhow::Result<Vec<String>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut stale = Vec::new();
+    for (path, text) in files {
+        let place = root.join(&path);
+        if std::fs::read_to_string(&place).is_ok_and(|kept| kept == text) {
+            continue;
+        }
+        if !check {
+            let folder = place.parent().unwrap_or(&root);
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+            std::fs::write(&place, text).with_context(|| format!("cannot write {path}"))?;
+        }
+        stale.push(path);
+    }
+    Ok(stale)
 }

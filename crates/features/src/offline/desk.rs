@@ -51,13 +51,15 @@ struct Desk {
     delivering: bool,
 }
 
+type Numbers = Box<[Option<(Jid, AddressId)>]>;
+
 /// All desks of a host.
 pub(super) struct Desks {
     limit: u32,
     expiry_days: u64,
     desks: Mutex<HashMap<Jid, Desk>>,
     /// Numbers of recent recipients. A number is never given to another address, so an entry is never wrong.
-    numbers: Mutex<Box<[Option<(Jid, AddressId)>]>>,
+    numbers: Mutex<Numbers>,
 }
 
 impl Desks {
@@ -129,7 +131,8 @@ impl Desks {
             if batch.is_empty() {
                 if self.stored_all(&node, &owner) { break } else { continue }
             }
-            let (stanzas, tellers): (Vec<_>, Vec<_>) = batch.into_iter().map(|j| (j.stanza, j.teller)).unzip();
+            let (stanzas, tellers): (Vec<_>, Vec<_>) =
+                batch.into_iter().map(|j| (j.stanza, j.teller)).unzip();
             let answers = self.write(&node, &owner, stanzas).await;
             // Before the senders go on: their next messages must find `flushing` set if the recipient is there.
             if answers.iter().any(Result::is_ok) {

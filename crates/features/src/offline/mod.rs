@@ -42,7 +42,7 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0334",
             title: "Message Processing Hints",
             version: "1.0.0",
-            left_out: "Only what concerns offline messages.",
+            left_out: "all but what concerns offline messages",
         },
     ],
     disco: &[Disco::Server("msgoffline")],

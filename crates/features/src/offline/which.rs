@@ -50,7 +50,10 @@ mod tests {
         check("", Verdict::Store);
         check("<encrypted xmlns='eu.siacs.conversations.axolotl'/>", Verdict::Store);
         check(composing, Verdict::Forget);
-        check(&format!("<thread>1</thread>{composing}<origin-id xmlns='urn:xmpp:sid:0' id='1'/>"), Verdict::Forget);
+        check(
+            &format!("<thread>1</thread>{composing}<origin-id xmlns='urn:xmpp:sid:0' id='1'/>"),
+            Verdict::Forget,
+        );
         check(&format!("<body>Hi</body>{composing}"), Verdict::Store);
         check(&format!("{composing}<x xmlns='urn:unknown'/>"), Verdict::Store);
         check(&format!("{composing}<store xmlns='urn:xmpp:hints'/>"), Verdict::Store);

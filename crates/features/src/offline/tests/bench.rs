@@ -39,7 +39,10 @@ impl Gate {
     }
     async fn pass(&self, name: &'static str) {
         self.calls.lock().push(name);
-        std::future::poll_fn(|_| if self.shut.lock().contains(name) { Poll::Pending } else { Poll::Ready(()) }).await;
+        std::future::poll_fn(
+            |_| if self.shut.lock().contains(name) { Poll::Pending } else { Poll::Ready(()) },
+        )
+        .await;
         assert!(!self.shut.lock().contains("panic"), "as the test wants it");
     }
 }
@@ -90,7 +93,8 @@ impl Bench {
     pub(super) fn with(options: &[(&str, i64)], limits: Limits) -> Bench {
         let clock = Arc::new(ManualClock::new());
         let mut stores: Stores = store::memory::stores(clock.clone());
-        let gate = Arc::new(Gate { inner: stores.offline.clone(), shut: Mutex::default(), calls: Mutex::default() });
+        let gate =
+            Arc::new(Gate { inner: stores.offline.clone(), shut: Mutex::default(), calls: Mutex::default() });
         stores.offline = gate.clone();
         let tasks = Arc::new(Tasks::default());
         let mut set = Options::defaults(FEATURE.options);
@@ -158,7 +162,8 @@ impl Bench {
     }
     pub(super) fn begin(&self, from: &Arc<Session>, text: &str) -> Option<BoxFuture<'static, ()>> {
         let scope = xml::Scope::client();
-        let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &self.node.limits.stanza()) else {
+        let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &self.node.limits.stanza())
+        else {
             panic!("not a stanza: {text}");
         };
         match self.node.ingest(from, text.as_bytes(), &head) {

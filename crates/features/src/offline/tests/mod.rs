@@ -66,8 +66,8 @@ fn section_3_types_that_are_not_kept() {
         ("chat", "<composing xmlns='http://jabber.org/protocol/chatstates'/>", false),
         ("chat", "<body>x</body><no-store xmlns='urn:xmpp:hints'/>", true),
     ] {
-        let later =
-            bench.begin(&romeo, &format!("<message to='juliet@capulet.com' type='{ty}'>{children}</message>"));
+        let later = bench
+            .begin(&romeo, &format!("<message to='juliet@capulet.com' type='{ty}'>{children}</message>"));
         bench.finish(later);
         let answer = bench.recv(&romeo);
         assert_eq!(answer.len(), usize::from(bounces), "{ty}: {answer:?}");

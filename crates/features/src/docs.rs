@@ -1,0 +1,127 @@
+//! Documentation and golden files, written from the features' own declarations. `cargo xtask codegen` puts the texts
+//! into files, and with `--check` says which are stale.
+//!
+//! Left out: `muc` and `pubsub`; the RFCs of the streams, which are no features.
+//!
+//! The trap: nothing here may depend on the machine or the time, or the files are stale everywhere else.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use throng_core::disco::DiscoInfo;
+use throng_core::feature::{Kind, Value};
+use throng_core::{Host, HostError, Limits};
+
+use crate::registry::{ALL, enable};
+
+const GENERATED: &str =
+    "<!-- Written by `cargo xtask codegen` from the features' declarations; change those. -->\n";
+
+/// `docs/xeps.md`: each specification with its version, the module and what is left out, RFCs first, then by number.
+pub fn xeps() -> String {
+    let mut rows: Vec<_> = ALL.iter().flat_map(|f| f.specs.iter().map(move |s| (f.name, s))).collect();
+    rows.sort_by_key(|(_, s)| (s.name.starts_with("XEP"), s.name));
+    let mut out = format!(
+        "{GENERATED}# Specifications\n\nWhat each module implements, and in which version. Streams, authentication \
+         and routing (RFC 6120, RFC 7590, RFC 7622) are no modules and cannot be switched off.\n\n\
+         | Specification | Title | Version | Module | Left out |\n| --- | --- | --- | --- | --- |\n"
+    );
+    for (module, spec) in rows {
+        let link = match spec.name.strip_prefix("XEP-") {
+            Some(number) => format!("[{}](https://xmpp.org/extensions/xep-{number}.html)", spec.name),
+            None => {
+                let number = spec.name.trim_start_matches("RFC ");
+                format!("[{}](https://www.rfc-editor.org/rfc/rfc{number})", spec.name)
+            }
+        };
+        let _ =
+            writeln!(out, "| {link} | {} | {} | `{module}` | {} |", spec.title, spec.version, spec.left_out);
+    }
+    out
+}
+
+/// `docs/modules.md`: each module with its options.
+pub fn config() -> String {
+    let mut out = format!(
+        "{GENERATED}# Modules\n\nA module is switched by its name, or configured by a table of that name:\n\n\
+         ```toml\n[modules]\nversion = false\n\n[modules.offline]\nlimit = 200\n```\n\nA table switches its module on \
+         unless it says `enabled = false`.\n"
+    );
+    for feature in ALL {
+        let _ = write!(out, "\n## {}\n\n{}", feature.name, feature.summary);
+        if !feature.default_on {
+            out.push_str(" Off unless switched on.");
+        }
+        if !feature.needs.is_empty() {
+            let _ = write!(out, " Needs {}.", feature.needs.join(", "));
+        }
+        out.push('\n');
+        if !feature.options.is_empty() {
+            out.push_str("\n| Option | Type | Default | Meaning |\n| --- | --- | --- | --- |\n");
+        }
+        for option in feature.options {
+            let kind = match option.kind {
+                Kind::Bool => "true or false".to_owned(),
+                Kind::Int(low, high) => format!("{low} to {high}"),
+                Kind::Text => "text".to_owned(),
+            };
+            let default = match &option.default {
+                Value::Bool(b) => b.to_string(),
+                Value::Int(n) => n.to_string(),
+                Value::Text(t) => format!("\"{t}\""),
+            };
+            let _ = writeln!(out, "| `{}` | {kind} | `{default}` | {} |", option.key, option.doc);
+        }
+    }
+    out
+}
+
+/// `docs/hooks.md`: which module sees what, in which order.
+///
+/// # Errors
+/// When the registry makes no host.
+pub fn hooks() -> Result<String, HostError> {
+    let mut out = format!(
+        "{GENERATED}# Hooks\n\nThe handlers of a host with all modules, in the order in which they run. Inside a phase \
+         the position in `registry.rs` decides.\n\n| Point | Phase | Module |\n| --- | --- | --- |\n"
+    );
+    for line in host()?.hooks.order().lines() {
+        let _ = writeln!(out, "| {} |", line.replace(' ', " | "));
+    }
+    Ok(out)
+}
+
+/// The golden files: name and content.
+///
+/// # Errors
+/// When the registry makes no host.
+pub fn golden() -> Result<[(&'static str, String); 4], HostError> {
+    let host = host()?;
+    let features = String::from_utf8_lossy(&host.stream_features).replace("/><", "/>\n<");
+    Ok([
+        ("disco_server.txt", disco(&host.disco_server)),
+        ("disco_account.txt", disco(&host.disco_account)),
+        ("hook_order.txt", host.hooks.order()),
+        ("stream_features.txt", features + "\n"),
+    ])
+}
+
+/// A host with every module that is on by default, and its defaults.
+fn host() -> Result<Host, HostError> {
+    // The empty configuration has no unknown names.
+    let enabled = enable(&BTreeMap::new()).unwrap_or_default();
+    Host::build("example.org", &enabled, &Limits::default())
+}
+
+fn disco(info: &DiscoInfo) -> String {
+    let mut out = String::new();
+    for i in &info.identities {
+        let line = format!("identity {}/{} {}", i.category, i.kind, i.name);
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    for feature in &info.features {
+        let _ = writeln!(out, "feature {feature}");
+    }
+    out
+}

@@ -1,0 +1,88 @@
+//! The promise of the hot path: a chat message costs at most two allocations from the sender's bytes to the receiver's
+//! queue, with every feature on. One is the stanza with its new `from`, the other the same with its stanza-id.
+#![allow(clippy::panic, reason = "a test")]
+#![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::task::{Context, Waker};
+
+use stanza::Element;
+use testkit::Engine;
+use throng_core::Ingest;
+use throng_core::session::Batch;
+use throng_features::registry::ALL;
+
+thread_local! {
+    /// Allocations of this thread; the test harness has threads of its own.
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|c| c.set(c.get() + 1));
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(at, layout) }
+    }
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.with(|c| c.set(c.get() + 1));
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of `rounds` messages of Romeo to this address, each taken out of Juliet's queue.
+fn cost(to: &str, rounds: u64) -> u64 {
+    let engine = Engine::new(ALL);
+    engine.user("romeo@example.net");
+    engine.user("juliet");
+    engine.befriend("romeo@example.net", "juliet");
+    let (romeo, juliet) =
+        (engine.connect("romeo@example.net", "orchard"), engine.connect("juliet", "balcony"));
+    for client in [&romeo, &juliet] {
+        client.send("<presence/>");
+    }
+    let text = format!(
+        "<message to='{to}' type='chat' id='ktx72v49' xml:lang='en'>\
+         <body>Art thou not Romeo, and a Montague?</body><active xmlns='http://jabber.org/protocol/chatstates'/>\
+         <request xmlns='urn:xmpp:receipts'/></message>"
+    );
+    let (scope, limits) = (xml::Scope::client(), engine.node.limits.stanza());
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut batch = Batch::new();
+    let (mut before, mut delivered) = (0, 0);
+    juliet.recv();
+    for round in 0..rounds + 10 {
+        if round == 10 {
+            before = COUNT.with(Cell::get);
+        }
+        let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
+        assert!(matches!(engine.node.ingest(&romeo.session, text.as_bytes(), &head), Ingest::Done));
+        juliet.session.link.take(&mut cx, &mut batch);
+        delivered += batch.len() as u64;
+        batch.clear();
+    }
+    let after = COUNT.with(Cell::get);
+    assert_eq!(delivered, rounds + 10);
+    after - before
+}
+
+#[test]
+fn a_chat_message_costs_at_most_two_allocations() {
+    const ROUNDS: u64 = 1000;
+    for to in ["juliet@example.com", "juliet@example.com/balcony"] {
+        let count = cost(to, ROUNDS);
+        assert!(count >= ROUNDS, "the counter does not count");
+        assert!(count <= 2 * ROUNDS, "{count} allocations for {ROUNDS} messages to {to}");
+    }
+}
