@@ -1,14 +1,15 @@
 //! `cargo xtask tidy`: the rules of the house that neither the compiler nor clippy knows.
 //!
 //! Floors of the crates, size of files, opening comments, the list of files with `unsafe`, words that must not be
-//! used, licences of what we depend on, and generated files that are out of date. Each rule is a file below this
-//! one, a function from text to findings, tested there with bad input. `tests/tidy.rs` runs the whole with the
-//! ordinary tests.
+//! used, links and keys in documents, licences of what we depend on, and generated files that are out of date. Each
+//! rule is a file below this one, a function from text to findings, tested there with bad input. `tests/tidy.rs` runs
+//! the whole with the ordinary tests.
 //!
 //! Exits with 1 when a rule is broken. Warnings (a package in two versions) are printed and change nothing.
 //!
 //! The trap: a rule is kept by its mend. A finding says where, what, and what to do instead.
 
+mod documents;
 mod floors;
 mod licences;
 mod packages;
@@ -90,6 +91,7 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
         findings.extend(words::check(file));
     }
     findings.extend(texts::unused_exceptions(&files));
+    findings.extend(documents::check(&files));
 
     let packages = packages::Packages::parse(&metadata(&root)?)?;
     findings.extend(floors::check(&packages));

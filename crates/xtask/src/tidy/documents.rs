@@ -1,0 +1,117 @@
+//! The written documents agree with the tree: links lead somewhere, and every key of the configuration is explained.
+//!
+//! The trap: keys are found by how `server/src/config.rs` asks for them (`.text("key")` and its siblings, and the list
+//! in `take!`). Another way of asking hides a key from this rule.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use super::tree::File;
+
+const CONFIG: &str = "crates/server/src/config.rs";
+const EXPLAINED: &str = "docs/config.md";
+/// How a key is asked for.
+const ASKING: [&str; 7] =
+    [".text(\"", ".texts(\"", ".int(\"", ".bool(\"", ".section(\"", ".sections(\"", ".has(\""];
+
+/// What the rules say about all documents.
+pub(crate) fn check(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let paths: BTreeSet<&str> = files.iter().map(|f| f.path.as_str()).collect();
+    for file in files.iter().filter(|f| f.path.ends_with(".md")) {
+        findings.extend(links(file, &paths));
+    }
+    let text = |path: &str| files.iter().find(|f| f.path == path).map(|f| f.text.as_str());
+    if let Some(config) = text(CONFIG) {
+        let explained = text(EXPLAINED).unwrap_or_default();
+        for key in keys(config) {
+            if !explained.contains(&format!("`{key}`")) && !explained.contains(&format!("[{key}]")) {
+                findings.push(Finding::new(EXPLAINED, format!("does not explain the key `{key}`")));
+            }
+        }
+    }
+    findings
+}
+
+/// Keys of the configuration, as the code asks for them; what comes behind the tests is left out.
+fn keys(config: &str) -> BTreeSet<String> {
+    let code = config.split("#[cfg(test)]").next().unwrap_or_default();
+    let mut keys = BTreeSet::new();
+    for asking in ASKING {
+        for (at, _) in code.match_indices(asking) {
+            let rest = &code[at + asking.len()..];
+            keys.extend(rest.split('"').next().map(str::to_owned));
+        }
+    }
+    // `name: low..=high,`
+    let limits = code
+        .lines()
+        .filter_map(|line| line.trim().split_once(": "))
+        .filter(|(_, range)| range.starts_with(|c: char| c.is_ascii_digit()) && range.contains("..="));
+    keys.extend(limits.map(|(name, _)| name.to_owned()));
+    keys
+}
+
+fn links(file: &File, paths: &BTreeSet<&str>) -> Vec<Finding> {
+    let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut findings = Vec::new();
+    for (number, line) in file.text.lines().enumerate() {
+        for (at, _) in line.match_indices("](") {
+            let Some(target) = line[at + 2..].split(')').next() else { continue };
+            let target = target.split('#').next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let path = resolve(folder, target);
+            let below = format!("{path}/");
+            if !paths.contains(path.as_str()) && !paths.iter().any(|p| p.starts_with(&below)) {
+                let place = format!("{}:{}", file.path, number + 1);
+                findings.push(Finding::new(place, format!("links to {target}, which is not there")));
+            }
+        }
+    }
+    findings
+}
+
+fn resolve(folder: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').filter(|p| !p.is_empty()).collect();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File { path: path.to_owned(), text: text.to_owned() }
+    }
+    fn texts(files: &[File]) -> Vec<String> {
+        check(files).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn links_lead_somewhere() {
+        let there = file("docs/a.md", "[b](b.md#x) [c](../c.rs) [w](https://example.org) [f](../docs)");
+        assert_eq!(texts(&[there, file("docs/b.md", ""), file("c.rs", "")]), [""; 0]);
+        let gone = file("docs/a.md", "\n[b](b.md)");
+        assert_eq!(texts(&[gone]), ["docs/a.md:2: links to b.md, which is not there"]);
+    }
+
+    #[test]
+    fn every_key_is_explained() {
+        let code = "let a = root.texts(\"domains\")?;\ntake! {\n    idle_seconds: 5..=86_400,\n}\n\
+                    #[cfg(test)]\nroot.text(\"no_key\")";
+        let config = file(CONFIG, code);
+        let found = texts(&[config, file(EXPLAINED, "`domains`")]);
+        assert_eq!(found, ["docs/config.md: does not explain the key `idle_seconds`"]);
+    }
+}
