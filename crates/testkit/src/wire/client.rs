@@ -21,7 +21,7 @@ pub const OPEN: &str = "<?xml version='1.0'?><stream:stream to='example.com' ver
                         xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
 
 /// A byte stream to the server.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// What came from the server.

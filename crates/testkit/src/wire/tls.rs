@@ -6,6 +6,10 @@
 use std::sync::Arc;
 
 use net::tls::{Config, Settings};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    OtherNameValue, SanType,
+};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -22,6 +26,55 @@ pub struct Identity {
     pub certificate: String,
     /// Its private key.
     pub key: String,
+}
+
+/// Issues certificates for clients.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    /// A new one.
+    ///
+    /// # Panics
+    /// If the system has no randomness.
+    #[must_use]
+    pub fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Authority(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
+    }
+    /// Its own certificate.
+    #[must_use]
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+    /// A certificate with these addresses as `id-on-xmppAddr` (RFC 6120 section 13.7.1.4).
+    ///
+    /// # Panics
+    /// If the system has no randomness.
+    #[must_use]
+    pub fn issue(&self, addresses: &[&str]) -> Identity {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = addresses
+            .iter()
+            .map(|text| {
+                SanType::OtherName((
+                    vec![1, 3, 6, 1, 5, 5, 7, 8, 5],
+                    OtherNameValue::Utf8String((*text).to_owned()),
+                ))
+            })
+            .collect();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+        Identity { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Authority {
+        Authority::new()
+    }
 }
 
 /// What a client does in its handshake.

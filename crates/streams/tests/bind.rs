@@ -1,0 +1,198 @@
+//! Resource binding: RFC 6120 section 7.
+
+use stanza::StreamCondition;
+use testkit::wire::{PASSWORD, Setup, Wire};
+use throng_core::Limits;
+
+async fn authenticated(wire: &Wire, user: &str) -> testkit::wire::Client {
+    let mut client = wire.connect();
+    client.open().await;
+    client.authenticate(sasl::Mechanism::ScramSha1, user, PASSWORD).await.unwrap();
+    client.open().await;
+    client
+}
+
+async fn one() -> Wire {
+    let wire = Wire::new();
+    wire.user("juliet").await;
+    wire
+}
+
+#[tokio::test]
+async fn section_7_1_stanzas_before_a_resource_end_the_stream() {
+    let wire = one().await;
+    for stanza in [
+        "<message to='romeo@example.com'><body>x</body></message>",
+        "<presence/>",
+        "<iq type='get' id='1'><query xmlns='jabber:iq:roster'/></iq>",
+        "<iq type='get' id='1'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>",
+        "<iq type='set' id='1'><unbind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>",
+    ] {
+        let mut client = authenticated(&wire, "juliet").await;
+        client.send(stanza).await;
+        client.ends_with(StreamCondition::NotAuthorized).await;
+    }
+}
+
+#[tokio::test]
+async fn section_7_1_a_stream_has_one_resource() {
+    let wire = one().await;
+    let mut client = wire.login("juliet", "balcony").await;
+    for to in ["", "to='example.com'"] {
+        client
+            .send(format!("<iq type='set' id='2' {to}><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>"))
+            .await;
+        let answer = client.element().await;
+        assert_eq!(answer.condition().as_deref(), Some("not-allowed"), "{}", answer.0);
+        assert_eq!(answer.attr("id").as_deref(), Some("2"));
+    }
+    assert_eq!(wire.node.table.sessions(), 1);
+}
+
+#[tokio::test]
+async fn section_7_6_1_the_server_makes_a_resource() {
+    let wire = one().await;
+    let mut made = std::collections::HashSet::new();
+    for body in [
+        "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>",
+        "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource/></bind>",
+    ] {
+        let mut client = authenticated(&wire, "juliet").await;
+        client.send(format!("<iq type='set' id='tn281v37'>{body}</iq>")).await;
+        let answer = client.element().await;
+        assert_eq!(
+            (answer.attr("type").as_deref(), answer.attr("id").as_deref()),
+            (Some("result"), Some("tn281v37"))
+        );
+        let jid = answer.all("jid").concat();
+        let resource = jid.strip_prefix("juliet@example.com/").expect("a full address");
+        assert!(resource.len() >= 16, "{resource} could be guessed (section 13.10.2)");
+        made.insert(resource.to_owned());
+    }
+    assert_eq!(made.len(), 2);
+}
+
+#[tokio::test]
+async fn section_7_7_1_the_client_names_a_resource() {
+    let wire = one().await;
+    for (asked, bound) in
+        [("balcony", "balcony"), ("a b", "a b"), ("&lt;&amp;&gt;", "<&>"), ("Ŝambro", "Ŝambro")]
+    {
+        let mut client = authenticated(&wire, "juliet").await;
+        assert_eq!(client.bind(asked).await.unwrap(), format!("juliet@example.com/{bound}"));
+        client.sync().await;
+    }
+}
+
+#[tokio::test]
+async fn section_7_7_2_1_a_bad_resource_may_be_followed_by_a_good_one() {
+    let wire = one().await;
+    let mut client = authenticated(&wire, "juliet").await;
+    for bad in ["\u{200E}\u{E000}", &"x".repeat(usize::from(wire.node.limits.resource_bytes) + 1)] {
+        let error = client.bind(bad).await.unwrap_err();
+        assert_eq!(
+            (error.condition().as_deref(), error.error_type().as_deref()),
+            (Some("bad-request"), Some("modify"))
+        );
+    }
+    assert_eq!(client.bind("balcony").await.unwrap(), "juliet@example.com/balcony");
+}
+
+#[tokio::test]
+async fn section_7_6_2_1_too_many_resources() {
+    let limits = Limits { sessions_per_account: 2, ..Limits::default() };
+    let wire = Setup { limits, ..Setup::default() }.start();
+    wire.user("juliet").await;
+    let mut first = wire.login("juliet", "a").await;
+    let mut second = wire.login("juliet", "b").await;
+    let mut third = authenticated(&wire, "juliet").await;
+    let error = third.bind("c").await.unwrap_err();
+    assert_eq!(
+        (error.condition().as_deref(), error.error_type().as_deref()),
+        (Some("resource-constraint"), Some("wait"))
+    );
+    // The others are not disturbed, and a place that becomes free can be had by the same stream.
+    second.sync().await;
+    first.send("</stream:stream>").await;
+    first.ends().await;
+    third.bind("c").await.unwrap();
+}
+
+#[tokio::test]
+async fn section_7_7_2_2_the_older_stream_of_a_resource_ends_with_conflict() {
+    let wire = one().await;
+    let mut old = wire.login("juliet", "balcony").await;
+    let mut new = wire.login("juliet", "balcony").await;
+    old.ends_with(StreamCondition::Conflict).await;
+    new.sync().await;
+    assert_eq!(wire.node.table.sessions(), 1);
+}
+
+#[tokio::test]
+async fn section_7_7_2_2_resources_are_compared_after_preparation() {
+    let wire = one().await;
+    // U+00A0 is a space to the profile of resources (RFC 8265 section 4.2.1).
+    let mut old = wire.login("juliet", "a b").await;
+    let new = wire.login("juliet", "a\u{A0}b").await;
+    assert_eq!(new.jid, "juliet@example.com/a b");
+    old.ends_with(StreamCondition::Conflict).await;
+}
+
+#[tokio::test]
+async fn bind_without_an_id() {
+    let wire = one().await;
+    let mut client = authenticated(&wire, "juliet").await;
+    client.send("<iq type='set'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>").await;
+    assert_eq!(client.element().await.condition().as_deref(), Some("bad-request"));
+    client.bind("balcony").await.unwrap();
+}
+
+#[tokio::test]
+async fn bind_with_a_prefix_of_the_stream_header() {
+    let wire = one().await;
+    let mut client = wire.connect();
+    client.open().await;
+    client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+    client
+        .open_with(
+            "<stream:stream to='example.com' version='1.0' xmlns='jabber:client' xmlns:b='urn:ietf:params:xml:ns:xmpp-bind' \
+             xmlns:stream='http://etherx.jabber.org/streams'>",
+        )
+        .await;
+    client.send("<iq type='set' id='1'><b:bind><b:resource>balcony</b:resource></b:bind></iq>").await;
+    assert_eq!(client.element().await.all("jid"), ["juliet@example.com/balcony"]);
+}
+
+#[tokio::test]
+async fn sasl_after_success_and_another_domain_after_success() {
+    let wire = Setup { domains: vec!["example.com", "example.net"], ..Setup::default() }.start();
+    wire.user("juliet").await;
+    let mut client = authenticated(&wire, "juliet").await;
+    client.auth(sasl::Mechanism::ScramSha1, b"n,,n=juliet,r=abcdefghijklmnop").await;
+    client.ends_with(StreamCondition::PolicyViolation).await;
+    let mut client = wire.connect();
+    client.open().await;
+    client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+    client.restart();
+    client.send(testkit::wire::OPEN.replace("example.com", "example.net")).await;
+    client.ends_with(StreamCondition::NotAuthorized).await;
+}
+
+#[tokio::test]
+async fn a_login_and_a_bind_ask_the_store_once() {
+    let wire = one().await;
+    wire.store_calls();
+    let mut client = wire.login("juliet", "balcony").await;
+    client.sync().await;
+    assert_eq!(wire.store_calls(), ["logins.login"]);
+}
+
+#[tokio::test]
+async fn bound_streams_are_not_half_open() {
+    let wire = one().await;
+    let _early = wire.connect();
+    let mut client = authenticated(&wire, "juliet").await;
+    assert_eq!(wire.gate.counts().half_open, 2);
+    client.bind("balcony").await.unwrap();
+    assert_eq!((wire.gate.counts().half_open, wire.gate.counts().connections), (1, 2));
+}

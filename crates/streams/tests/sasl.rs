@@ -1,0 +1,467 @@
+//! SASL: RFC 6120 sections 6 and 13.8, XEP-0178 1.2, XEP-0440 0.4.1. The mechanisms themselves are tested where they are.
+
+use sasl::{Credentials, Mechanism};
+use stanza::StreamCondition;
+use testkit::wire::{Authority, Client, PASSWORD, Setup, TlsClient, Wire};
+use throng_core::Limits;
+use throng_streams::{Policy, TlsPolicy};
+
+const SASL: &str = "xmlns='urn:ietf:params:xml:ns:xmpp-sasl'";
+
+async fn juliet(change: impl FnOnce(&mut Setup)) -> Wire {
+    let mut setup = Setup::default();
+    change(&mut setup);
+    let wire = setup.start();
+    wire.user("juliet").await;
+    wire
+}
+
+async fn encrypted(wire: &Wire, tls: TlsClient) -> (Client, testkit::wire::Seen) {
+    let mut client = wire.connect();
+    client.open().await;
+    client.start_tls(&tls).await;
+    let (_, features) = client.open().await;
+    (client, features)
+}
+
+/// Sends raw SASL and answers with the condition of the failure.
+async fn fails(client: &mut Client, element: &str) -> String {
+    client.send(element).await;
+    let failure = client.element().await;
+    assert_eq!(failure.name(), "failure", "{}", failure.0);
+    assert!(failure.has("urn:ietf:params:xml:ns:xmpp-sasl"));
+    failure.condition().unwrap()
+}
+
+#[tokio::test]
+async fn section_6_3_3_mechanisms_in_order_of_strength() {
+    let wire = juliet(|_| {}).await;
+    let (_, features) = wire.connect().open().await;
+    assert_eq!(features.all("mechanism"), ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]);
+    let (_, features) = encrypted(&wire, TlsClient::default()).await;
+    assert_eq!(
+        features.all("mechanism"),
+        [
+            "SCRAM-SHA-512-PLUS",
+            "SCRAM-SHA-256-PLUS",
+            "SCRAM-SHA-1-PLUS",
+            "SCRAM-SHA-512",
+            "SCRAM-SHA-256",
+            "SCRAM-SHA-1",
+            "PLAIN"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn xep_0440_the_types_of_channel_binding_are_told() {
+    let wire = juliet(|_| {}).await;
+    let (_, features) = encrypted(&wire, TlsClient::default()).await;
+    assert!(features.has("urn:xmpp:sasl-cb:0"));
+    assert!(features.has("type='tls-exporter'") && features.has("type='tls-server-end-point'"));
+    // RFC 9266 section 3: not with TLS 1.2 (no extended master secret is asked for there).
+    let (_, features) = encrypted(&wire, TlsClient { old: true, ..TlsClient::default() }).await;
+    assert!(features.has("type='tls-server-end-point'"));
+}
+
+#[tokio::test]
+async fn every_mechanism_logs_in_over_tls() {
+    let wire = juliet(|_| {}).await;
+    for mechanism in Mechanism::ALL {
+        if matches!(mechanism, Mechanism::External | Mechanism::Anonymous) {
+            continue;
+        }
+        let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+        client.finish_login(mechanism, "juliet", mechanism.name()).await;
+        assert_eq!(client.jid, format!("juliet@example.com/{}", mechanism.name()));
+        let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+        let failed = client.authenticate(mechanism, "juliet", "wrong").await;
+        assert_eq!(failed, Err("not-authorized".to_owned()), "{mechanism:?}");
+    }
+}
+
+#[tokio::test]
+async fn plus_binds_to_the_certificate_too() {
+    let wire = juliet(|_| {}).await;
+    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    client.scram(Mechanism::ScramSha256Plus, "tls-server-end-point", "juliet", PASSWORD).await.unwrap();
+}
+
+#[tokio::test]
+async fn section_6_4_2_no_initial_response() {
+    let wire = juliet(|_| {}).await;
+    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    client.send(format!("<auth {SASL} mechanism='PLAIN'/>")).await;
+    let challenge = client.element().await;
+    assert_eq!((challenge.name().as_str(), challenge.text().as_str()), ("challenge", ""));
+    client.send(format!("<response {SASL}>AGp1bGlldAByMG0zMG15cjBtMzA=</response>")).await;
+    assert_eq!(client.element().await.name(), "success");
+}
+
+#[tokio::test]
+async fn section_6_4_2_a_zero_length_initial_response_is_an_equals_sign() {
+    let wire = juliet(|setup| setup.policy.anonymous = true).await;
+    let mut client = wire.connect();
+    client.open().await;
+    client.send(format!("<auth {SASL} mechanism='ANONYMOUS'>=</auth>")).await;
+    assert_eq!(client.element().await.name(), "success");
+    // For SCRAM nothing is too little.
+    let mut client = wire.connect();
+    client.open().await;
+    assert_eq!(
+        fails(&mut client, &format!("<auth {SASL} mechanism='SCRAM-SHA-1'>=</auth>")).await,
+        "malformed-request"
+    );
+}
+
+#[tokio::test]
+async fn section_6_4_2_another_auth_replaces_the_handshake_and_counts() {
+    let wire = juliet(|_| {}).await;
+    let mut client = wire.connect();
+    client.open().await;
+    let first = sasl::client::Scram::new(sasl::Hash::Sha1, sasl::client::Gs2::None, "juliet", "x").first();
+    for _ in 0..wire.node.limits.auth_attempts - 1 {
+        client.auth(Mechanism::ScramSha1, &first).await;
+        assert_eq!(client.element().await.name(), "challenge");
+    }
+    client.authenticate(Mechanism::ScramSha256, "juliet", PASSWORD).await.unwrap();
+    let mut client = wire.connect();
+    client.open().await;
+    for _ in 0..wire.node.limits.auth_attempts {
+        client.auth(Mechanism::ScramSha1, &first).await;
+        assert_eq!(client.element().await.name(), "challenge");
+    }
+    client.auth(Mechanism::ScramSha1, &first).await;
+    client.ends_with(StreamCondition::PolicyViolation).await;
+}
+
+#[tokio::test]
+async fn section_6_4_4_abort() {
+    let wire = juliet(|_| {}).await;
+    let mut client = wire.connect();
+    client.open().await;
+    client.auth(Mechanism::ScramSha1, b"n,,n=juliet,r=abcdefghijklmnop").await;
+    client.element().await;
+    assert_eq!(fails(&mut client, &format!("<abort {SASL}/>")).await, "aborted");
+    client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+}
+
+#[tokio::test]
+async fn section_6_4_5_retries_are_allowed_and_limited() {
+    let wire = juliet(|_| {}).await;
+    let limit = wire.node.limits.auth_attempts;
+    assert!((2..=5).contains(&limit), "the RFC names 2 to 5");
+    let mut client = wire.connect();
+    client.open().await;
+    for _ in 1..limit {
+        assert_eq!(
+            client.authenticate(Mechanism::ScramSha1, "juliet", "wrong").await,
+            Err("not-authorized".into())
+        );
+    }
+    client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+
+    let mut client = wire.connect();
+    client.open().await;
+    for _ in 0..limit {
+        assert_eq!(
+            client.authenticate(Mechanism::ScramSha1, "juliet", "wrong").await,
+            Err("not-authorized".into())
+        );
+    }
+    client.ends_with(StreamCondition::PolicyViolation).await;
+}
+
+#[tokio::test]
+async fn attempts_before_tls_count() {
+    let limits = Limits { auth_attempts: 2, ..Limits::default() };
+    let wire = juliet(|setup| setup.limits = limits).await;
+    let mut client = wire.connect();
+    client.open().await;
+    client.authenticate(Mechanism::ScramSha1, "juliet", "wrong").await.unwrap_err();
+    client.start_tls(&TlsClient::default()).await;
+    client.open().await;
+    client.authenticate(Mechanism::ScramSha1, "juliet", "wrong").await.unwrap_err();
+    client.ends_with(StreamCondition::PolicyViolation).await;
+}
+
+#[tokio::test]
+async fn section_6_4_6_success_begins_a_new_stream() {
+    let wire = juliet(|_| {}).await;
+    let mut client = wire.connect();
+    let (before, _) = client.open().await;
+    client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+    let (after, features) = client.open().await;
+    assert_ne!(before.attr("id"), after.attr("id"));
+    assert!(features.has("urn:ietf:params:xml:ns:xmpp-bind"));
+    // The header may come in one packet with what follows.
+    let mut client = wire.connect();
+    client.open().await;
+    client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+    client.restart();
+    client
+        .send(format!(
+            "{}<iq type='set' id='b'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>",
+            testkit::wire::OPEN
+        ))
+        .await;
+    client.header().await;
+    client.element().await;
+    assert_eq!(client.element().await.attr("id").as_deref(), Some("b"));
+}
+
+#[tokio::test]
+async fn section_6_4_6_the_old_stream_is_gone_after_success() {
+    let wire = juliet(|_| {}).await;
+    for (rest, condition) in [
+        ("<presence>", StreamCondition::BadFormat),
+        ("<presence/>", StreamCondition::InvalidXml),
+        ("</stream:stream>", StreamCondition::NotWellFormed),
+    ] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+        client.restart();
+        client.send(rest).await;
+        client.ends_with(condition).await;
+    }
+}
+
+#[tokio::test]
+async fn section_6_5_2_account_disabled_is_said_only_to_who_knows_the_password() {
+    let wire = juliet(|_| {}).await;
+    wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
+    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    for mechanism in [Mechanism::ScramSha1, Mechanism::Plain] {
+        assert_eq!(client.authenticate(mechanism, "juliet", "wrong").await, Err("not-authorized".into()));
+        assert_eq!(client.authenticate(mechanism, "juliet", PASSWORD).await, Err("account-disabled".into()));
+    }
+}
+
+#[tokio::test]
+async fn section_6_5_4_encryption_required() {
+    let wire = juliet(|_| {}).await;
+    let mut client = wire.connect();
+    client.open().await;
+    let plain = format!("<auth {SASL} mechanism='PLAIN'>AGp1bGlldAByMG0zMG15cjBtMzA=</auth>");
+    assert_eq!(fails(&mut client, &plain).await, "encryption-required");
+    // Where there is no TLS to be had, the mechanism does not exist.
+    let wire = juliet(|setup| setup.policy.tls = TlsPolicy::Off).await;
+    let mut client = wire.connect();
+    client.open().await;
+    assert_eq!(fails(&mut client, &plain).await, "invalid-mechanism");
+}
+
+#[tokio::test]
+async fn plain_without_tls_where_the_listener_says_so() {
+    let wire = juliet(|setup| {
+        setup.policy = Policy { tls: TlsPolicy::Off, plain_without_tls: true, ..setup.policy.clone() };
+    })
+    .await;
+    let mut client = wire.connect();
+    let (_, features) = client.open().await;
+    assert!(features.all("mechanism").contains(&"PLAIN".to_owned()));
+    client.finish_login(Mechanism::Plain, "juliet", "balcony").await;
+}
+
+#[tokio::test]
+async fn section_6_5_5_incorrect_encoding() {
+    let wire = juliet(|setup| setup.limits.auth_attempts = 100).await;
+    let mut client = wire.connect();
+    client.open().await;
+    // Section 13.9.1: foreign characters, padding in the middle, bits behind the end.
+    for bad in ["%%%", "biws bj1q", "=AAA", "BBBB=CCC", "YQ=", "YR==", "YWI\nYWI="] {
+        let auth = format!("<auth {SASL} mechanism='SCRAM-SHA-1'>{bad}</auth>");
+        assert_eq!(fails(&mut client, &auth).await, "incorrect-encoding", "{bad}");
+        client.auth(Mechanism::ScramSha1, b"n,,n=juliet,r=abcdefghijklmnop").await;
+        assert_eq!(client.element().await.name(), "challenge");
+        let response = format!("<response {SASL}>{bad}</response>");
+        assert_eq!(fails(&mut client, &response).await, "incorrect-encoding", "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn section_6_5_6_invalid_authzid() {
+    let wire = juliet(|_| {}).await;
+    wire.user("romeo").await;
+    let plain = |authzid: &str| sasl::client::plain(Some(authzid), "juliet", PASSWORD);
+    for (authzid, expected) in [
+        ("romeo@example.com", "invalid-authzid"),
+        ("juliet@example.net", "invalid-authzid"),
+        ("@@", "invalid-authzid"),
+        ("juliet@example.com", ""),
+    ] {
+        let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+        client.auth(Mechanism::Plain, &plain(authzid)).await;
+        let answer = client.element().await;
+        assert_eq!(answer.condition().unwrap_or_default(), expected, "{authzid}");
+    }
+}
+
+#[tokio::test]
+async fn section_6_5_7_invalid_mechanism() {
+    let wire = juliet(|_| {}).await;
+    let mut client = wire.connect();
+    client.open().await;
+    for mechanism in ["", "mechanism=''", "mechanism='CRAM-MD5'", "mechanism='scram-sha-1'"] {
+        assert_eq!(
+            fails(&mut client, &format!("<auth {SASL} {mechanism}>=</auth>")).await,
+            "invalid-mechanism"
+        );
+    }
+    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    for mechanism in ["EXTERNAL", "ANONYMOUS"] {
+        let auth = format!("<auth {SASL} mechanism='{mechanism}'>=</auth>");
+        assert_eq!(fails(&mut client, &auth).await, "invalid-mechanism", "not offered: {mechanism}");
+    }
+}
+
+#[tokio::test]
+async fn section_6_5_8_malformed_request() {
+    let wire = juliet(|setup| setup.limits.auth_attempts = 100).await;
+    let mut client = wire.connect();
+    client.open().await;
+    let long = sasl::text::challenge(&[b'a'; 9_000]);
+    for (element, text) in [("response", "biws"), ("auth", "YQ=="), ("auth", "biws"), ("auth", long.as_str())]
+    {
+        let sent = format!("<{element} {SASL} mechanism='SCRAM-SHA-1'>{text}</{element}>");
+        assert_eq!(fails(&mut client, &sent).await, "malformed-request", "{element} {text}");
+    }
+    for element in ["challenge", "success", "failure", "mechanisms"] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.send(format!("<{element} {SASL}/>")).await;
+        client.ends_with(StreamCondition::UnsupportedStanzaType).await;
+    }
+}
+
+#[tokio::test]
+async fn section_6_5_10_nobody_learns_who_exists() {
+    let wire = juliet(|_| {}).await;
+    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    let mut challenges = Vec::new();
+    for user in ["nobody", "nobody", "juliet"] {
+        let mut scram = sasl::client::Scram::new(sasl::Hash::Sha1, sasl::client::Gs2::None, user, "wrong");
+        client.auth(Mechanism::ScramSha1, &scram.first()).await;
+        let challenge = sasl::text::response(&client.element().await.text()).unwrap();
+        let text = String::from_utf8(challenge.clone()).unwrap();
+        challenges.push(text.split_once(",s=").unwrap().1.to_owned());
+        let last = scram.last(&challenge, None).unwrap();
+        let response = sasl::text::challenge(&last);
+        let condition = fails(&mut client, &format!("<response {SASL}>{response}</response>")).await;
+        assert_eq!(condition, "not-authorized");
+    }
+    assert_eq!(challenges[0], challenges[1], "salt and iterations of a user who does not exist never change");
+    assert_eq!(client.authenticate(Mechanism::Plain, "nobody", "x").await, Err("not-authorized".into()));
+}
+
+#[tokio::test]
+async fn user_names_that_are_no_addresses_fail_like_others() {
+    let wire = juliet(|setup| setup.limits.auth_attempts = 100).await;
+    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    let long = "x".repeat(2000);
+    for user in ["a@b", "a/b", "a b", "\u{10FFFF}", &long] {
+        for mechanism in [Mechanism::ScramSha1, Mechanism::Plain] {
+            let failed = client.authenticate(mechanism, user, "x").await.unwrap_err();
+            assert!(failed == "not-authorized" || failed == "malformed-request", "{user:?}: {failed}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn section_6_5_11_temporary_failure_when_the_store_is_away() {
+    let wire = juliet(|_| {}).await;
+    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    wire.fail_store(true);
+    for mechanism in [Mechanism::ScramSha1, Mechanism::Plain] {
+        assert_eq!(
+            client.authenticate(mechanism, "juliet", PASSWORD).await,
+            Err("temporary-auth-failure".into())
+        );
+    }
+    wire.fail_store(false);
+    client.finish_login(Mechanism::ScramSha1, "juliet", "balcony").await;
+}
+
+#[tokio::test]
+async fn names_and_passwords_are_prepared() {
+    let wire = juliet(|_| {}).await;
+    wire.user_with("nurse", "I\u{AD}X").await;
+    let mut client = wire.connect();
+    client.open().await;
+    // RFC 4013 section 3: soft hyphens vanish. The name's case is folded by RFC 7622.
+    client.authenticate(Mechanism::ScramSha1, "NURSE", "IX").await.unwrap();
+    client.open().await;
+    assert_eq!(client.bind("x").await.unwrap(), "nurse@example.com/x");
+}
+
+#[tokio::test]
+async fn anonymous_users_have_an_address_of_their_own() {
+    let wire = juliet(|setup| setup.policy.anonymous = true).await;
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..3 {
+        let mut client = wire.connect();
+        let (_, features) = client.open().await;
+        assert_eq!(features.all("mechanism").last().map(String::as_str), Some("ANONYMOUS"));
+        client.finish_login(Mechanism::Anonymous, "", "here").await;
+        assert!(client.jid.ends_with("@example.com/here"));
+        client.sync().await;
+        assert!(seen.insert(client.jid.clone()));
+    }
+    assert_eq!(wire.store_calls(), Vec::<&str>::new(), "the store hears nothing of them");
+}
+
+#[tokio::test]
+async fn xep_0178_external() {
+    let authority = Authority::new();
+    let wire = juliet(|setup| setup.client_authority = Some(authority.pem())).await;
+    wire.user("romeo").await;
+    let shows =
+        |addresses: &[&str]| TlsClient { identity: Some(authority.issue(addresses)), ..TlsClient::default() };
+    for old in [false, true] {
+        let tls = TlsClient { old, ..shows(&["juliet@example.com"]) };
+        let (mut client, features) = encrypted(&wire, tls).await;
+        assert_eq!(features.all("mechanism")[0], "EXTERNAL", "section 6.3.4: first");
+        client.finish_login(Mechanism::External, "", "balcony").await;
+        assert_eq!(client.jid, "juliet@example.com/balcony");
+    }
+    // No certificate, or none of ours: not offered.
+    for tls in [TlsClient::default(), shows(&["juliet@example.net"]), shows(&[])] {
+        let (_, features) = encrypted(&wire, tls).await;
+        assert!(!features.all("mechanism").contains(&"EXTERNAL".to_owned()));
+    }
+    // Two identities: the client says which.
+    let (mut client, _) = encrypted(&wire, shows(&["juliet@example.com", "romeo@example.com"])).await;
+    for (authzid, condition) in [
+        (None, "invalid-authzid"),
+        (Some("nurse@example.com"), "invalid-authzid"),
+        (Some("romeo@example.com"), ""),
+    ] {
+        client.auth(Mechanism::External, &sasl::client::external(authzid)).await;
+        assert_eq!(client.element().await.condition().unwrap_or_default(), condition, "{authzid:?}");
+    }
+    client.open().await;
+    assert_eq!(client.bind("x").await.unwrap(), "romeo@example.com/x");
+    // A certificate for an account that is not there, and for one that may not log in.
+    let (mut client, _) = encrypted(&wire, shows(&["nobody@example.com"])).await;
+    assert_eq!(client.authenticate(Mechanism::External, "", "").await, Err("not-authorized".into()));
+    wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
+    let (mut client, _) = encrypted(&wire, shows(&["juliet@example.com"])).await;
+    assert_eq!(client.authenticate(Mechanism::External, "", "").await, Err("account-disabled".into()));
+    assert_eq!(
+        client.authenticate(Mechanism::ScramSha1, "romeo", PASSWORD).await,
+        Ok(()),
+        "others are still possible"
+    );
+}
+
+#[tokio::test]
+async fn a_changed_password_counts_at_once() {
+    let wire = juliet(|_| {}).await;
+    let stored = Credentials::derive("new", 64, b"another salt 123").unwrap().encode();
+    wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &stored).await.unwrap();
+    let mut client = wire.connect();
+    client.open().await;
+    client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap_err();
+    client.authenticate(Mechanism::ScramSha1, "juliet", "new").await.unwrap();
+}

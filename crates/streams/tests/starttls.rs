@@ -1,0 +1,233 @@
+//! STARTTLS and direct TLS: RFC 6120 section 5, XEP-0368 1.1 section 3.
+
+use sasl::Mechanism;
+use stanza::StreamCondition;
+use testkit::wire::{Client, Heard, OPEN, Setup, TlsClient, Wire};
+use throng_streams::{Policy, TlsPolicy};
+
+const STARTTLS: &str = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
+const FAILURE: &str = "<failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
+
+fn with(tls: TlsPolicy) -> Wire {
+    let setup = Setup::default();
+    Setup { policy: Policy { tls, ..setup.policy.clone() }, ..setup }.start()
+}
+
+#[tokio::test]
+async fn section_5_3_1_required_tls_is_the_only_feature() {
+    let wire = with(TlsPolicy::Required);
+    let mut client = wire.connect();
+    let (_, features) = client.open().await;
+    testkit::assert_same(
+        &[&features.0],
+        &[
+            "<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls></stream:features>",
+        ],
+    );
+}
+
+#[tokio::test]
+async fn section_5_3_1_optional_tls_stands_beside_mechanisms() {
+    let wire = with(TlsPolicy::Optional);
+    let (_, features) = wire.connect().open().await;
+    assert_eq!(features.children(), ["starttls", "mechanisms"]);
+    assert!(!features.has("<required/>"));
+    assert!(!features.has("PLAIN"), "section 13.8.3: not without TLS");
+}
+
+#[tokio::test]
+async fn section_5_3_1_no_tls_is_not_offered() {
+    let wire = with(TlsPolicy::Off);
+    assert_eq!(wire.connect().open().await.1.children(), ["mechanisms"]);
+    let setup = Setup { certificates: false, ..Setup::default() };
+    assert_eq!(setup.start().connect().open().await.1.children(), ["mechanisms"]);
+}
+
+/// Everything after the encrypted header: new id, no STARTTLS, mechanisms with binding, a login.
+async fn goes_on_encrypted(wire: &Wire, mut client: Client, old_id: Option<String>) {
+    let (header, features) = client.open().await;
+    assert_ne!(header.attr("id"), old_id, "section 5.4.3.3: a new stream ID");
+    assert_eq!(features.children(), ["mechanisms", "sasl-channel-binding"]);
+    client.finish_login(Mechanism::ScramSha256Plus, "juliet", "balcony").await;
+    assert_eq!(client.jid, "juliet@example.com/balcony");
+    client.sync().await;
+    client.send("</stream:stream>").await;
+    client.ends().await;
+    assert_eq!(wire.node.table.sessions(), 0);
+}
+
+#[tokio::test]
+async fn section_5_4_the_whole_negotiation() {
+    for old in [false, true] {
+        for over_tcp in [false, true] {
+            let wire = with(TlsPolicy::Required);
+            wire.user("juliet").await;
+            let mut client = if over_tcp { wire.connect_tcp().await } else { wire.connect() };
+            let (header, _) = client.open().await;
+            client.start_tls(&TlsClient { old, ..TlsClient::default() }).await;
+            if old {
+                // TLS 1.2: tls-server-end-point only, so the test binds to that.
+                let (_, features) = client.open().await;
+                assert!(features.has("tls-server-end-point"));
+                client
+                    .scram(
+                        Mechanism::ScramSha1Plus,
+                        "tls-server-end-point",
+                        "juliet",
+                        testkit::wire::PASSWORD,
+                    )
+                    .await
+                    .unwrap();
+                client.open().await;
+                client.bind("balcony").await.unwrap();
+            } else {
+                goes_on_encrypted(&wire, client, header.attr("id")).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn section_5_4_2_2_where_tls_is_not_offered_it_fails() {
+    for wire in [with(TlsPolicy::Off), Setup { certificates: false, ..Setup::default() }.start()] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.send(STARTTLS).await;
+        client.expect(FAILURE).await;
+        client.ends().await;
+    }
+}
+
+#[tokio::test]
+async fn section_5_4_2_2_a_second_starttls_fails() {
+    let wire = with(TlsPolicy::Optional);
+    let mut client = wire.connect();
+    client.open().await;
+    client.start_tls(&TlsClient::default()).await;
+    client.open().await;
+    client.send(STARTTLS).await;
+    client.expect(FAILURE).await;
+    client.ends().await;
+}
+
+#[tokio::test]
+async fn section_5_3_4_other_elements_before_required_tls() {
+    let wire = with(TlsPolicy::Required);
+    let mut client = wire.connect();
+    client.open().await;
+    client.auth(Mechanism::Plain, b"\0juliet\0r0m30myr0m30").await;
+    let failure = client.element().await;
+    assert_eq!(
+        (failure.name().as_str(), failure.condition().as_deref()),
+        ("failure", Some("encryption-required"))
+    );
+    client.send("<message to='juliet@example.com'/>").await;
+    client.ends_with(StreamCondition::NotAuthorized).await;
+}
+
+#[tokio::test]
+async fn section_5_4_3_1_plaintext_behind_starttls_is_never_believed() {
+    let wire = with(TlsPolicy::Required);
+    wire.user("juliet").await;
+    for injected in [OPEN, "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='ANONYMOUS'/>", " "] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.send(format!("{STARTTLS}{injected}")).await;
+        // Cut without a word: whoever injects is not told anything, and no TLS follows.
+        assert!(!client.rest().await.contains("proceed"), "{injected}");
+    }
+}
+
+#[tokio::test]
+async fn section_5_4_3_2_a_failed_handshake_ends_without_a_closing_tag() {
+    let wire = with(TlsPolicy::Required);
+    for over_tcp in [false, true] {
+        let mut client = if over_tcp { wire.connect_tcp().await } else { wire.connect() };
+        client.open().await;
+        client.send(STARTTLS).await;
+        client.expect("<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
+        client.send("this is no ClientHello, and long enough to be taken for a record").await;
+        let rest = client.rest().await;
+        assert!(!rest.contains("stream"), "{rest:?}");
+        assert!(rest.starts_with('\u{15}'), "an alert (RFC 8446 section 6): {rest:?}");
+    }
+}
+
+#[tokio::test]
+async fn section_5_4_3_3_what_was_said_in_plaintext_is_forgotten() {
+    let setup = Setup::default();
+    let mut policy = setup.policy.clone();
+    policy.plain_without_tls = true;
+    let wire = Setup { domains: vec!["example.com", "example.net"], policy, ..setup }.start();
+    wire.user("juliet").await;
+    let mut client = wire.connect();
+    client.open_with(&OPEN.replace("example.com", "example.net")).await;
+    // An exchange that began in plaintext cannot be finished under TLS.
+    let scram = sasl::client::Scram::new(sasl::Hash::Sha1, sasl::client::Gs2::None, "juliet", "x");
+    client.auth(Mechanism::ScramSha1, &scram.first()).await;
+    assert_eq!(client.element().await.name(), "challenge");
+    client.start_tls(&TlsClient::default()).await;
+    let (header, _) = client.open().await;
+    assert_eq!(header.attr("from").as_deref(), Some("example.com"), "the domain may be another one");
+    client.send("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>YSxi</response>").await;
+    assert_eq!(client.element().await.condition().as_deref(), Some("malformed-request"));
+}
+
+#[tokio::test]
+async fn an_unfinished_handshake_ends_with_the_time_for_negotiation() {
+    let wire = with(TlsPolicy::Required);
+    let mut client = wire.connect();
+    client.open().await;
+    client.send(STARTTLS).await;
+    client.expect("<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
+    client.send(b"\x16\x03\x01").await;
+    wire.advance(wire.node.limits.negotiation_seconds).await;
+    assert_eq!(client.rest().await, "");
+}
+
+#[tokio::test]
+async fn xep_0368_tls_from_the_first_byte() {
+    let wire = with(TlsPolicy::Required);
+    wire.user("juliet").await;
+    for alpn in [vec![], vec!["xmpp-client"], vec!["h2", "xmpp-client"]] {
+        let mut client = wire.connect_direct().await;
+        client.handshake(&TlsClient { alpn, ..TlsClient::default() }).await.unwrap();
+        goes_on_encrypted(&wire, client, None).await;
+    }
+    let mut wrong = wire.connect_direct().await;
+    let refused = wrong.handshake(&TlsClient { alpn: vec!["h2"], ..TlsClient::default() }).await;
+    assert!(refused.unwrap_err().to_string().contains("NoApplicationProtocol"));
+}
+
+#[tokio::test]
+async fn xep_0368_plaintext_on_a_tls_port() {
+    let wire = with(TlsPolicy::Required);
+    let mut client = wire.connect_direct().await;
+    client.send(OPEN).await;
+    let rest = client.rest().await;
+    assert!(rest.starts_with('\u{15}') && !rest.contains("stream"), "{rest:?}");
+}
+
+#[tokio::test]
+async fn other_elements_in_the_namespace_of_tls() {
+    let wire = with(TlsPolicy::Required);
+    for name in ["proceed", "failure", "start"] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.send(format!("<{name} xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")).await;
+        client.ends_with(StreamCondition::UnsupportedStanzaType).await;
+    }
+}
+
+#[tokio::test]
+async fn an_end_instead_of_a_handshake() {
+    let wire = with(TlsPolicy::Required);
+    let mut client = wire.connect();
+    client.open().await;
+    client.send(STARTTLS).await;
+    client.element().await;
+    client.half_close().await;
+    assert_eq!(client.hear().await, Heard::Eof);
+    testkit::wire::settle().await;
+    assert_eq!(wire.node.links.len(), 0);
+}
