@@ -60,12 +60,26 @@ fn text(rest: &mut &[u8]) -> Option<String> {
 
 /// Bytes out of hexadecimal text.
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |c: u8| char::from(c).to_digit(16).map(|digit| digit as u8);
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if !rest.is_empty() {
-        return None;
+    const fn digits() -> [u8; 256] {
+        let (mut digits, mut value) = ([255; 256], 0);
+        while value < 16 {
+            digits[b"0123456789abcdef"[value] as usize] = value as u8;
+            digits[b"0123456789ABCDEF"[value] as usize] = value as u8;
+            value += 1;
+        }
+        digits
     }
-    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+    const DIGITS: [u8; 256] = digits();
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let mut bytes = Vec::with_capacity(pairs.len());
+    // 255 has bits that no digit has; looking once at the end is quicker than at each.
+    let mut seen = 0;
+    for [high, low] in pairs {
+        let (high, low) = (DIGITS[usize::from(*high)], DIGITS[usize::from(*low)]);
+        seen |= high | low;
+        bytes.push(high << 4 | low);
+    }
+    (rest.is_empty() && seen < 16).then_some(bytes)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use base::Spawner;
 use store::{Fut, Login, StoreError};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use crate::dialect::{Pool, Sizes};
+use crate::dialect::{Conn, Pool, Sizes};
 use crate::fault;
 use crate::gather::Gather;
 use crate::kit::Kit;
@@ -23,13 +23,18 @@ use crate::tables::logins;
 const MOST: usize = 64;
 
 pub(crate) struct Lanes {
-    queue: mpsc::Sender<Ask>,
+    queue: mpsc::Sender<Request>,
     deadline: Duration,
 }
 
 struct Ask {
     account: Box<str>,
     answer: oneshot::Sender<Result<Option<Login>, StoreError>>,
+}
+
+enum Request {
+    Login(Ask),
+    Close,
 }
 
 impl Lanes {
@@ -42,9 +47,15 @@ impl Lanes {
         Lanes { queue, deadline: options.read_deadline }
     }
 
+    /// Answers what waits, then takes nothing more. The lanes let go of their connections soon after.
+    pub(crate) async fn close(&self) {
+        // An error means that the lanes are gone, which is what was asked for.
+        let _ = self.queue.send(Request::Close).await;
+    }
+
     pub(crate) fn login(&self, account: &str) -> Fut<'_, Option<Login>> {
         let (answer, wait) = oneshot::channel();
-        let queued = self.queue.try_send(Ask { account: account.into(), answer });
+        let queued = self.queue.try_send(Request::Login(Ask { account: account.into(), answer }));
         let queued = queued.map_err(|refused| match refused {
             mpsc::error::TrySendError::Full(_) => fault::overloaded(),
             mpsc::error::TrySendError::Closed(_) => fault::unavailable(),
@@ -60,14 +71,22 @@ impl Lanes {
     }
 }
 
-async fn lane(pool: Pool, kit: Arc<Kit>, waiting: Arc<Mutex<(mpsc::Receiver<Ask>, Gather)>>) {
+async fn lane(pool: Pool, kit: Arc<Kit>, waiting: Arc<Mutex<(mpsc::Receiver<Request>, Gather)>>) {
+    let mut requests: Vec<Request> = Vec::with_capacity(MOST);
     let mut asks: Vec<Ask> = Vec::with_capacity(MOST);
+    let mut held: Option<Conn> = None;
     loop {
         {
             let mut waiting = waiting.lock().await;
             let (queue, gather) = &mut *waiting;
-            if !gather.take(queue, &mut asks).await {
+            if !gather.take(queue, &mut requests).await {
                 return;
+            }
+            for request in requests.drain(..) {
+                match request {
+                    Request::Login(ask) => asks.push(ask),
+                    Request::Close => queue.close(),
+                }
             }
         }
         asks.retain(|ask| !ask.answer.is_closed());
@@ -75,9 +94,18 @@ async fn lane(pool: Pool, kit: Arc<Kit>, waiting: Arc<Mutex<(mpsc::Receiver<Ask>
             continue;
         }
         debug_assert!(asks.len() <= Sizes::MOST);
-        let accounts: Vec<&str> = asks.iter().map(|ask| ask.account.as_ref()).collect();
-        let found = match pool.acquire(&kit).await {
-            Ok(mut conn) => logins::read(&mut conn, &accounts).await,
+        let conn = match held.take() {
+            Some(conn) => Ok(conn),
+            None => pool.acquire(&kit).await,
+        };
+        let found = match conn {
+            Ok(mut conn) => {
+                let accounts: Vec<&str> = asks.iter().map(|ask| ask.account.as_ref()).collect();
+                let found = logins::read(&mut conn, &accounts).await;
+                // After a failure the pool decides whether the connection is still good.
+                held = found.is_ok().then_some(conn);
+                found
+            }
             Err(error) => Err(error),
         };
         answer(&mut asks, found);

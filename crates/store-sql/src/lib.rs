@@ -114,7 +114,9 @@ impl SqlStores {
     /// Finishes what waits to be written and closes all connections. Later calls fail with `Unavailable`.
     pub async fn close(&self) {
         self.writer.close().await;
-        for pool in &self.pools {
+        self.lanes.close().await;
+        // The writing connection last: whoever closes last folds the journal into the file.
+        for pool in self.pools.iter().rev() {
             pool.close().await;
         }
     }

@@ -239,6 +239,7 @@ fn refuse<T>(answers: Vec<Answer<T>>, error: &StoreError) {
 
 async fn write_all(pool: Pool, kit: Arc<Kit>, mut queue: mpsc::Receiver<Request>, mut gather: Gather) {
     let mut waiting = Vec::with_capacity(MOST);
+    let mut conn = None;
     while gather.take(&mut queue, &mut waiting).await {
         let mut closing = None;
         let (mut jobs, mut weights): (Vec<Box<dyn Job>>, Vec<Weight>) = (Vec::new(), Vec::new());
@@ -267,9 +268,11 @@ async fn write_all(pool: Pool, kit: Arc<Kit>, mut queue: mpsc::Receiver<Request>
         }
         jobs.retain(|job| !job.abandoned());
         if !jobs.is_empty() {
-            transaction(&pool, &kit, jobs, weights).await;
+            conn = transaction(conn, &pool, &kit, jobs, weights).await;
         }
         if let Some(done) = closing {
+            // Before the answer: the pool waits for its connection.
+            drop(conn);
             queue.close();
             let _ = done.send(());
             return;
@@ -277,26 +280,49 @@ async fn write_all(pool: Pool, kit: Arc<Kit>, mut queue: mpsc::Receiver<Request>
     }
 }
 
-/// Runs the jobs in one transaction and answers each of them.
-async fn transaction(pool: &Pool, kit: &Arc<Kit>, jobs: Vec<Box<dyn Job>>, weights: Vec<Weight>) {
+/// Runs the jobs in one transaction and answers each of them; gives the connection back if it is still good.
+async fn transaction(
+    held: Option<Conn>,
+    pool: &Pool,
+    kit: &Arc<Kit>,
+    jobs: Vec<Box<dyn Job>>,
+    weights: Vec<Weight>,
+) -> Option<Conn> {
     let mut finished: Vec<Box<dyn Finish>> = Vec::with_capacity(jobs.len());
-    let mut conn = match pool.acquire(kit).await {
+    let taken = match held {
+        Some(conn) => Ok(conn),
+        None => pool.acquire(kit).await,
+    };
+    let mut conn = match taken {
         Ok(conn) => conn,
-        Err(error) => return jobs.into_iter().for_each(|job| job.refuse(&error)),
+        Err(error) => {
+            drop(weights);
+            jobs.into_iter().for_each(|job| job.refuse(&error));
+            return None;
+        }
     };
     let outcome = within(&mut conn, jobs, &mut finished).await;
-    if outcome.is_err() && conn.run("ROLLBACK", &[]).await.is_err() {
-        // Nobody can say what state this connection is in; the next transaction gets another.
-        conn.discard().await;
-    } else if outcome.is_ok() {
-        kit.commits.fetch_add(1, Ordering::Relaxed);
-    }
+    let kept = match &outcome {
+        Ok(()) => {
+            kit.commits.fetch_add(1, Ordering::Relaxed);
+            Some(conn)
+        }
+        Err(_) => match conn.run("ROLLBACK", &[]).await {
+            Ok(_) => Some(conn),
+            Err(_) => {
+                // Nobody can say what state this connection is in; the next transaction gets another.
+                conn.discard();
+                None
+            }
+        },
+    };
     let fault = outcome.err();
     // Before the answers, so that a caller may use at once what it has freed.
     drop(weights);
     for result in finished {
         result.settle(fault.as_ref());
     }
+    kept
 }
 
 async fn within(

@@ -5,18 +5,20 @@
 //!
 //! The trap for the next person: statements are prepared and cached by their text. Anything of varying length goes through
 //! [`Sizes`], so that there are few texts.
+mod pool;
 pub(crate) mod sqlite;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sqlx::pool::PoolConnection;
+use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Row as _, Sqlite, SqlitePool};
 use store::{ErrorKind, StoreError};
 
 use crate::fault;
 use crate::kit::Kit;
+pub(crate) use pool::Pool;
+use pool::{Home, Line};
 
 /// The pieces of SQL that differ. The defaults are what SQLite and PostgreSQL share.
 pub(crate) trait Dialect: Send + Sync {
@@ -116,56 +118,55 @@ impl<'a> Arg<'a> {
     }
 }
 
-/// Where connections come from.
-#[derive(Clone)]
-pub(crate) enum Pool {
-    Sqlite(SqlitePool),
-}
-
-impl Pool {
-    pub(crate) async fn acquire(&self, kit: &Arc<Kit>) -> Result<Conn, StoreError> {
-        let line = match self {
-            Pool::Sqlite(pool) => Line::Sqlite(pool.acquire().await.map_err(fault::classify)?),
-        };
-        Ok(Conn { line, kit: kit.clone() })
-    }
-
-    pub(crate) async fn close(&self) {
-        match self {
-            Pool::Sqlite(pool) => pool.close().await,
-        }
-    }
-}
-
-enum Line {
-    Sqlite(PoolConnection<Sqlite>),
-}
-
 /// A connection with the statements of this database.
 pub(crate) struct Conn {
-    line: Line,
+    line: Option<Line>,
+    /// A statement is under way, or was cut off. Such a connection does not go back.
+    busy: bool,
+    home: Home,
     pub(crate) kit: Arc<Kit>,
 }
 
+impl Drop for Conn {
+    fn drop(&mut self) {
+        if let Some(line) = self.line.take().filter(|_| !self.busy) {
+            self.home.take_back(line);
+        }
+    }
+}
+
 impl Conn {
+    fn new(line: Line, home: Home, kit: Arc<Kit>) -> Conn {
+        Conn { line: Some(line), busy: false, home, kit }
+    }
+
+    /// The connection for one statement, which is counted.
+    fn begin(&mut self) -> Result<&mut Line, StoreError> {
+        self.kit.round_trips.fetch_add(1, Ordering::Relaxed);
+        self.busy = true;
+        self.line.as_mut().ok_or_else(fault::unavailable)
+    }
+
+    fn end<T>(&mut self, result: Result<T, sqlx::Error>) -> Result<T, StoreError> {
+        let result = result.map_err(fault::classify);
+        self.busy = result.as_ref().is_err_and(|error| error.kind == ErrorKind::Unavailable);
+        result
+    }
+
     /// Runs a statement for its effect; answers how many rows it touched.
     pub(crate) async fn run(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<u64, StoreError> {
-        self.kit.round_trips.fetch_add(1, Ordering::Relaxed);
-        match &mut self.line {
+        let result = match self.begin()? {
             Line::Sqlite(line) => sqlite::run(line, sql, args).await,
-        }
-        .map_err(fault::classify)
+        };
+        self.end(result)
     }
 
     /// Runs a statement for its rows.
     pub(crate) async fn rows(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.kit.round_trips.fetch_add(1, Ordering::Relaxed);
-        match &mut self.line {
-            Line::Sqlite(line) => {
-                sqlite::rows(line, sql, args).await.map(|rows| rows.into_iter().map(Row::Sqlite).collect())
-            }
-        }
-        .map_err(fault::classify)
+        let result = match self.begin()? {
+            Line::Sqlite(line) => sqlite::rows(line, sql, args).await,
+        };
+        self.end(result).map(|rows| rows.into_iter().map(Row::Sqlite).collect())
     }
 
     /// Runs a statement for its first row.
@@ -212,11 +213,10 @@ impl Conn {
 
     /// Runs a file of statements without values.
     pub(crate) async fn script(&mut self, sql: &str) -> Result<(), StoreError> {
-        self.kit.round_trips.fetch_add(1, Ordering::Relaxed);
-        match &mut self.line {
+        let result = match self.begin()? {
             Line::Sqlite(line) => sqlite::script(line, sql).await,
-        }
-        .map_err(fault::classify)
+        };
+        self.end(result)
     }
 
     /// The names of all tables.
@@ -230,11 +230,9 @@ impl Conn {
         self.kit.dialect.sql(text)
     }
 
-    /// Gives the connection up instead of returning it to its pool.
-    pub(crate) async fn discard(self) {
-        match self.line {
-            Line::Sqlite(line) => drop(line.close().await),
-        }
+    /// Closes the connection instead of returning it to its pool.
+    pub(crate) fn discard(mut self) {
+        self.busy = true;
     }
 }
 

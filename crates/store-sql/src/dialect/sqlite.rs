@@ -4,15 +4,14 @@
 //! Left out: databases in memory (each connection would have its own) and memory-mapped reads, which count as resident
 //! memory and gained little.
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use sqlx::sqlite::{
-    SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow,
-    SqliteSynchronous,
+    SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
 };
 use sqlx::{Arguments, ConnectOptions};
 use store::{ErrorKind, StoreError};
 
+use super::pool::Open;
 use super::{Arg, Dialect, Pool};
 use crate::Options;
 
@@ -104,16 +103,7 @@ pub(crate) fn pool(path: &Path, options: &Options, purpose: Use, size: u32, cach
     } else {
         connect = connect.pragma("query_only", "1");
     }
-    let longest = options.write_deadline.max(options.read_deadline).max(Duration::from_millis(1));
-    Pool::Sqlite(
-        SqlitePoolOptions::new()
-            .max_connections(size.max(1))
-            .test_before_acquire(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .acquire_timeout(longest)
-            .connect_lazy_with(connect),
-    )
+    Pool::new(Open::Sqlite(connect), size)
 }
 
 fn bind(args: &[Arg<'_>]) -> Result<SqliteArguments<'static>, sqlx::Error> {
