@@ -238,7 +238,7 @@ fn free_address() -> Result<SocketAddr> {
 
 fn configuration(options: &Options, need: &Need, folder: &Path, address: SocketAddr) -> Result<PathBuf> {
     let (kind, tls) = match need.security {
-        Security::None => ("c2s", "tls = \"off\"\n"),
+        Security::None => ("c2s", "tls = \"off\"\nplain_without_tls = true\n"),
         Security::Starttls => ("c2s", "tls = \"required\"\n"),
         Security::Direct => ("c2s-tls", ""),
     };
