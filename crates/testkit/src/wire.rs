@@ -195,6 +195,11 @@ impl Wire {
         (Connection::new(stream, pass, self.service.clone()), there)
     }
 
+    /// A client at the other end of a pipe from [`Wire::connection`].
+    pub fn adopt(&self, there: Pipe) -> Client {
+        self.client(Box::new(there))
+    }
+
     fn serve(&self, stream: Stream) {
         let pass = self.gate.enter("127.0.0.1".parse().expect("an address")).expect("room");
         tokio::runtime::Handle::current().spawn(Connection::new(stream, pass, self.service.clone()));

@@ -3,6 +3,7 @@
 //! Left out: reconnecting, stanzas as types. The trap: a method that waits for something panics after [`PATIENCE`]
 //! if nothing comes, so that a test fails instead of standing still; no test may count on that time.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use sasl::client::{Gs2, Scram};
@@ -194,6 +195,18 @@ impl Client {
                 Ok(count) => self.input.extend_from_slice(&buffer[..count]),
             }
         }
+    }
+
+    /// What is there already: `None` if the server said nothing yet.
+    pub async fn hear_now(&mut self) -> Option<Heard> {
+        let mut hear = std::pin::pin!(self.hear_patiently());
+        std::future::poll_fn(|cx| {
+            Poll::Ready(match hear.as_mut().poll(cx) {
+                Poll::Ready(heard) => Some(heard),
+                Poll::Pending => None,
+            })
+        })
+        .await
     }
 
     /// The next thing, which is an element.

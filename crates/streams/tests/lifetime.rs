@@ -1,0 +1,520 @@
+//! How connections live and end: RFC 6120 sections 4.4 and 4.6, limits of time, shutdown, faults of our own.
+//!
+//! Time is a manual clock; `advance` sweeps once a second, as the program does.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use stanza::{KindSet, StreamCondition};
+use testkit::wire::{Client, Heard, Setup, Wire, settle};
+use throng_core::effect::Effects;
+use throng_core::feature::{Builder, Feature};
+use throng_core::hooks::{Flow, Interest, Outcome, OutgoingCtx, Phase, Verdict};
+use throng_core::{Frame, Limits};
+use throng_streams::Connection;
+use tokio::sync::Semaphore;
+
+/// Asks silent clients for a sign of life.
+static PROBE: Feature = Feature {
+    name: "probe",
+    build: |builder: &mut Builder<'_>| {
+        builder.idle_probe(|session| {
+            Frame::read(format!("<iq type='get' id='alive' to='{}'/>", session.jid).as_bytes())
+        });
+    },
+    ..Feature::EMPTY
+};
+
+/// Messages to the domain wait until a test opens the gate; what they carry says what happens then.
+static SLOW: Feature = Feature {
+    name: "slow",
+    build: |builder: &mut Builder<'_>| {
+        builder.outgoing(Phase::Police, Interest::kinds(KindSet::MESSAGES), |ctx: &mut OutgoingCtx<'_>| {
+            let text = String::from_utf8_lossy(ctx.frame.bytes()).into_owned();
+            if text.contains("panic later") {
+                return Flow::Wait(Box::pin(async { panic!("a test") }));
+            }
+            if !text.contains("slow") {
+                return Flow::Next;
+            }
+            Flow::Wait(Box::pin(async {
+                GATE.with(|gate| gate.clone()).acquire().await.expect("a gate").forget();
+                DONE.with(|done| done.fetch_add(1, Ordering::SeqCst));
+                Outcome { flow: Flow::Stop(Verdict::Consumed), effects: Effects::default() }
+            }))
+        });
+    },
+    ..Feature::EMPTY
+};
+
+thread_local! {
+    // Every test has its own thread, and its runtime stays on it.
+    static GATE: Arc<Semaphore> = Arc::new(Semaphore::new(0));
+    static DONE: AtomicU32 = const { AtomicU32::new(0) };
+}
+
+fn done() -> u32 {
+    DONE.with(|done| done.load(Ordering::SeqCst))
+}
+
+async fn start(change: impl FnOnce(&mut Setup)) -> Wire {
+    let mut setup = Setup { certificates: false, ..Setup::default() };
+    change(&mut setup);
+    let wire = setup.start();
+    wire.user("juliet").await;
+    wire.user("romeo").await;
+    wire
+}
+
+fn nothing_left(wire: &Wire) {
+    assert_eq!((wire.node.links.len(), wire.node.table.sessions()), (0, 0));
+    assert_eq!(wire.gate.counts().connections, 0);
+}
+
+#[tokio::test]
+async fn negotiation_has_a_limit_of_time_at_every_step() {
+    let wire = start(|_| {}).await;
+    let seconds = wire.node.limits.negotiation_seconds;
+    let mut silent = wire.connect();
+    let mut opened = wire.connect();
+    opened.open().await;
+    let mut challenged = wire.connect();
+    challenged.open().await;
+    challenged.auth(sasl::Mechanism::ScramSha1, b"n,,n=juliet,r=abcdefghijklmnop").await;
+    challenged.element().await;
+    let mut authenticated = wire.connect();
+    authenticated.open().await;
+    authenticated.authenticate(sasl::Mechanism::ScramSha1, "juliet", testkit::wire::PASSWORD).await.unwrap();
+    authenticated.open().await;
+    wire.advance(seconds - 1).await;
+    opened.send(" ").await;
+    wire.advance(1).await;
+    for client in [&mut silent, &mut opened, &mut challenged, &mut authenticated] {
+        client.ends_with(StreamCondition::ConnectionTimeout).await;
+    }
+    drop((silent, opened, challenged, authenticated));
+    settle().await;
+    nothing_left(&wire);
+}
+
+#[tokio::test]
+async fn section_4_6_4_a_silent_client_is_asked_and_then_closed() {
+    let wire = start(|setup| setup.features = vec![&PROBE]).await;
+    let (idle, ping) = (wire.node.limits.idle_seconds, wire.node.limits.ping_seconds);
+    let mut juliet = wire.login("juliet", "balcony").await;
+    for _ in 0..3 {
+        wire.advance(idle - 1).await;
+        wire.advance(1).await;
+        assert_eq!(juliet.element().await.attr("id").as_deref(), Some("alive"));
+        // Any stanza is a sign of life.
+        wire.advance(ping - 1).await;
+        juliet.send("<iq type='result' id='alive'/>").await;
+        settle().await;
+    }
+    wire.advance(idle).await;
+    juliet.element().await;
+    // White space shows that the connection lives, not that the stream does.
+    juliet.send(" ").await;
+    wire.advance(ping - 1).await;
+    assert_eq!(wire.node.table.sessions(), 1);
+    wire.advance(1).await;
+    juliet.ends_with(StreamCondition::ConnectionTimeout).await;
+}
+
+#[tokio::test]
+async fn stanzas_put_the_question_off() {
+    let wire = start(|setup| setup.features = vec![&PROBE]).await;
+    let idle = wire.node.limits.idle_seconds;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    for _ in 0..5 {
+        wire.advance(idle - 1).await;
+        assert_eq!(juliet.sync().await, [], "not asked");
+    }
+}
+
+#[tokio::test]
+async fn without_a_question_silence_is_allowed() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    wire.advance(wire.node.limits.idle_seconds * 3).await;
+    assert_eq!(juliet.sync().await, []);
+}
+
+#[tokio::test]
+async fn section_4_4_answers_leave_before_the_stream_closes() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut all = String::new();
+    for n in 0..300 {
+        all.push_str(&format!("<iq type='get' id='{n}'><x xmlns='u:x'/></iq>"));
+    }
+    juliet.send(all + "</stream:stream>").await;
+    for n in 0..300 {
+        assert_eq!(juliet.element().await.attr("id"), Some(n.to_string()));
+    }
+    juliet.ends().await;
+}
+
+#[tokio::test]
+async fn section_4_9_1_1_answers_leave_before_an_error() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send("<iq type='get' id='1'><x xmlns='u:x'/></iq><!-- found by the scanner -->").await;
+    assert_eq!(juliet.element().await.attr("id").as_deref(), Some("1"));
+    juliet.ends_with(StreamCondition::RestrictedXml).await;
+    // Found by the reader.
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send("<iq type='get' id='1'><x xmlns='u:x'/></iq><iq></presence>").await;
+    assert_eq!(juliet.element().await.attr("id").as_deref(), Some("1"));
+    juliet.ends_with(StreamCondition::NotWellFormed).await;
+}
+
+#[tokio::test]
+async fn section_4_4_messages_on_the_way_are_delivered_before_the_end() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    romeo.send("<message to='juliet@example.com/balcony' id='1'/>").await;
+    romeo.sync().await;
+    juliet.send("</stream:stream>").await;
+    assert_eq!(juliet.element().await.attr("id").as_deref(), Some("1"));
+    juliet.ends().await;
+}
+
+#[tokio::test]
+async fn section_4_4_what_comes_after_the_closing_tag_is_ignored() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    juliet.send("</stream:stream><message to='romeo@example.com/orchard'/>").await;
+    assert_eq!(juliet.hear().await, Heard::Close);
+    assert_eq!(romeo.sync().await, []);
+}
+
+#[tokio::test]
+async fn section_4_6_1_a_connection_that_is_cut_ends_the_session() {
+    let wire = start(|_| {}).await;
+    for over_tcp in [false, true] {
+        let mut juliet = if over_tcp { wire.connect_tcp().await } else { wire.connect() };
+        juliet.login("juliet", "balcony").await;
+        let mut watch = wire.login("romeo", "orchard").await;
+        drop(juliet);
+        // A message to the lost resource is answered only once the session is gone.
+        loop {
+            watch.send("<iq type='get' id='1' to='juliet@example.com/balcony'><x xmlns='u:x'/></iq>").await;
+            watch.element().await;
+            if wire.node.table.sessions() == 1 {
+                break;
+            }
+            settle().await;
+        }
+        watch.send("</stream:stream>").await;
+        watch.ends().await;
+        drop(watch);
+        settle().await;
+        nothing_left(&wire);
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_end_its_side_is_left_after_a_moment() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    wire.node.links.close_all(&StreamCondition::SystemShutdown.into());
+    settle().await;
+    assert_eq!((wire.node.links.len(), wire.node.table.sessions()), (1, 0), "the session ends at once");
+    wire.advance(3).await;
+    nothing_left(&wire);
+    assert!(juliet.rest().await.ends_with("</stream:stream>"));
+}
+
+/// Fills romeo's queue while he does not read. Answers how many messages were sent.
+async fn flood(juliet: &mut Client, count: u32, body: usize) {
+    let body = "x".repeat(body);
+    for n in 0..count {
+        juliet
+            .send(format!("<message to='romeo@example.com/orchard' id='{n}'><body>{body}</body></message>"))
+            .await;
+    }
+    juliet.sync().await;
+}
+
+#[tokio::test]
+async fn a_pause_in_reading_loses_nothing() {
+    let wire = start(|_| {}).await;
+    let mut romeo = wire.connect_with(1024);
+    romeo.login("romeo", "orchard").await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    // 900 kB: less than the queue may hold, more than a transport may.
+    flood(&mut juliet, 900, 1000).await;
+    wire.advance(wire.node.limits.blocked_seconds - 1).await;
+    for n in 0..900 {
+        assert_eq!(romeo.element().await.attr("id"), Some(n.to_string()));
+    }
+    romeo.sync().await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_never_reads_is_closed_and_one_that_reads_slowly_is_not() {
+    let wire = start(|_| {}).await;
+    let patience = wire.node.limits.blocked_seconds;
+    let mut romeo = wire.connect_with(1024);
+    romeo.login("romeo", "orchard").await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    flood(&mut juliet, 200, 200).await;
+    let mut read = 0;
+    while read < 60 {
+        wire.advance(patience / 2).await;
+        assert_eq!(wire.node.table.sessions(), 2, "after {read}");
+        for _ in 0..5 {
+            assert_eq!(romeo.element().await.attr("id"), Some(read.to_string()));
+            read += 1;
+        }
+        settle().await;
+    }
+    wire.advance(patience).await;
+    assert_eq!(wire.node.table.sessions(), 1, "not read for {patience} s");
+    juliet.sync().await;
+}
+
+#[tokio::test]
+async fn a_wish_to_close_reaches_a_connection_that_cannot_write() {
+    let wire = start(|_| {}).await;
+    let mut romeo = wire.connect_with(1024);
+    romeo.login("romeo", "orchard").await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    flood(&mut juliet, 200, 1000).await;
+    wire.node.links.close_all(&StreamCondition::SystemShutdown.into());
+    settle().await;
+    assert_eq!(wire.node.table.sessions(), 0);
+    juliet.ends_with(StreamCondition::SystemShutdown).await;
+    // Who reads now still gets what was in the output, then the reason.
+    let mut count = 0;
+    loop {
+        match romeo.hear().await {
+            Heard::Element(seen) if seen.name() == "message" => count += 1,
+            Heard::Element(error) => {
+                assert_eq!(error.condition().as_deref(), Some("system-shutdown"));
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((1..200).contains(&count), "{count}");
+    drop((romeo, juliet));
+    settle().await;
+    nothing_left(&wire);
+}
+
+#[tokio::test]
+async fn a_connection_that_cannot_write_at_all_is_cut_after_a_moment() {
+    let wire = start(|_| {}).await;
+    let mut romeo = wire.connect_with(1024);
+    romeo.login("romeo", "orchard").await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    flood(&mut juliet, 200, 1000).await;
+    drop(juliet);
+    wire.node.links.close_all(&StreamCondition::SystemShutdown.into());
+    settle().await;
+    wire.advance(3).await;
+    nothing_left(&wire);
+    drop(romeo);
+}
+
+#[tokio::test]
+async fn nothing_is_read_while_a_stanza_waits() {
+    let wire = start(|setup| setup.features = vec![&SLOW]).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send("<message to='example.com'><body>slow</body></message>").await;
+    juliet.send("<iq type='get' id='after'><x xmlns='u:x'/></iq>").await;
+    settle().await;
+    assert_eq!(done(), 0);
+    GATE.with(|gate| gate.add_permits(1));
+    assert_eq!(juliet.element().await.attr("id").as_deref(), Some("after"));
+    assert_eq!(done(), 1);
+}
+
+#[tokio::test]
+async fn a_stanza_that_waits_is_finished_though_its_stream_ends() {
+    let wire = start(|setup| setup.features = vec![&SLOW]).await;
+    let slow = "<message to='example.com'><body>slow</body></message>";
+    // The client closes its stream behind it.
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send(format!("{slow}</stream:stream>")).await;
+    settle().await;
+    assert_eq!((wire.node.table.sessions(), done()), (1, 0));
+    GATE.with(|gate| gate.add_permits(1));
+    juliet.ends().await;
+    assert_eq!(done(), 1);
+    drop(juliet);
+    // The client is cut off.
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send(slow).await;
+    settle().await;
+    drop(juliet);
+    GATE.with(|gate| gate.add_permits(1));
+    settle().await;
+    assert_eq!(done(), 2);
+    // The server ends the stream.
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send(slow).await;
+    settle().await;
+    wire.node.links.close_all(&StreamCondition::SystemShutdown.into());
+    juliet.ends_with(StreamCondition::SystemShutdown).await;
+    assert_eq!(done(), 2);
+    GATE.with(|gate| gate.add_permits(1));
+    settle().await;
+    assert_eq!(done(), 3);
+    drop(juliet);
+    settle().await;
+    nothing_left(&wire);
+}
+
+#[tokio::test]
+async fn section_4_9_3_8_a_fault_of_ours_ends_one_stream() {
+    let wire = start(|setup| setup.features = vec![&SLOW]).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    juliet.send("<message to='romeo@example.com/orchard'><body>panic later</body></message>").await;
+    juliet.ends_with(StreamCondition::InternalServerError).await;
+    romeo.sync().await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.sync().await;
+}
+
+/// Counts polls and wakes.
+struct Counting {
+    connection: Connection,
+    polls: Arc<AtomicU32>,
+}
+
+impl Future for Counting {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.polls.fetch_add(1, Ordering::SeqCst);
+        Pin::new(&mut self.connection).poll(cx)
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_not_polled() {
+    let wire = start(|setup| setup.features = vec![&PROBE]).await;
+    let (connection, there) = wire.connection(testkit::wire::PIPE);
+    let polls = Arc::new(AtomicU32::new(0));
+    tokio::runtime::Handle::current().spawn(Counting { connection, polls: polls.clone() });
+    let mut juliet = wire.adopt(there);
+    juliet.login("juliet", "balcony").await;
+    juliet.sync().await;
+    settle().await;
+    let before = polls.load(Ordering::SeqCst);
+    wire.advance(wire.node.limits.idle_seconds - 1).await;
+    assert_eq!(polls.load(Ordering::SeqCst), before, "599 sweeps, and nobody woke up");
+    juliet.send("<message to='juliet@example.com/balcony'/>").await;
+    juliet.element().await;
+    settle().await;
+    let after = polls.load(Ordering::SeqCst);
+    assert!(after - before <= 3, "{} polls for one stanza in and one out", after - before);
+    // A receiver that does not read is polled once a second at most, and only when its time is up.
+    let mut romeo = wire.login("romeo", "orchard").await;
+    for _ in 0..300 {
+        romeo
+            .send(format!("<message to='juliet@example.com/balcony'>{}</message>", "<x/>".repeat(250)))
+            .await;
+    }
+    romeo.sync().await;
+    settle().await;
+    let before = polls.load(Ordering::SeqCst);
+    wire.advance(wire.node.limits.blocked_seconds - 1).await;
+    assert_eq!(polls.load(Ordering::SeqCst), before);
+}
+
+struct Woken(AtomicU32);
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// One poll takes a bounded number of stanzas, then gives others their turn and asks for another one.
+#[tokio::test]
+async fn a_flood_takes_turns() {
+    let wire = start(|_| {}).await;
+    let (mut connection, there) = wire.connection(1 << 20);
+    let mut juliet = wire.adopt(there);
+    let woken = Arc::new(Woken(AtomicU32::new(0)));
+    let waker = Waker::from(woken.clone());
+    let mut cx = Context::from_waker(&waker);
+    // By hand as far as a bound resource.
+    {
+        let mut login = Box::pin(juliet.login("juliet", "balcony"));
+        let mut task = Context::from_waker(Waker::noop());
+        while login.as_mut().poll(&mut task).is_pending() {
+            assert!(Pin::new(&mut connection).poll(&mut cx).is_pending());
+        }
+    }
+    let stanza = "<iq type='get' id='1'><x xmlns='u:x'/></iq>";
+    juliet.send(stanza.repeat(1000)).await;
+    let mut answered = Vec::new();
+    let before = woken.0.load(Ordering::SeqCst);
+    for _ in 0..1000 {
+        assert!(Pin::new(&mut connection).poll(&mut cx).is_pending());
+        let mut count = 0;
+        while let Some(Heard::Element(_)) = juliet.hear_now().await {
+            count += 1;
+        }
+        answered.push(count);
+        if answered.iter().sum::<u32>() == 1000 {
+            break;
+        }
+    }
+    assert_eq!(answered.iter().sum::<u32>(), 1000);
+    assert!(answered.iter().all(|n| *n <= 128), "{answered:?}");
+    assert!(woken.0.load(Ordering::SeqCst) - before >= 7, "it asked to be polled again each time");
+}
+
+#[tokio::test]
+async fn a_dropped_task_leaves_nothing_behind() {
+    let wire = start(|_| {}).await;
+    let (connection, there) = wire.connection(testkit::wire::PIPE);
+    let task = tokio::runtime::Handle::current().spawn(connection);
+    let mut juliet = wire.adopt(there);
+    juliet.login("juliet", "balcony").await;
+    task.abort();
+    settle().await;
+    nothing_left(&wire);
+    let (connection, _there) = wire.connection(testkit::wire::PIPE);
+    drop(connection);
+    nothing_left(&wire);
+}
+
+#[tokio::test]
+async fn an_account_that_is_removed_ends_its_streams() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    let host = wire.node.host("example.com").unwrap();
+    wire.node.account_removed(&host, wire.address("juliet").as_ref(), &[]);
+    juliet.ends_with(StreamCondition::NotAuthorized).await;
+}
+
+#[tokio::test]
+async fn many_come_and_go() {
+    let limits = Limits { sessions_per_account: 500, ..Limits::default() };
+    let wire = start(|setup| setup.limits = limits).await;
+    let mut clients = Vec::new();
+    for n in 0..200 {
+        clients.push(wire.login("juliet", &format!("r{n}")).await);
+    }
+    for (n, client) in clients.iter_mut().enumerate() {
+        match n % 3 {
+            0 => client.send("</stream:stream>").await,
+            1 => client.half_close().await,
+            _ => client.send("<").await,
+        }
+    }
+    drop(clients);
+    settle().await;
+    settle().await;
+    nothing_left(&wire);
+}

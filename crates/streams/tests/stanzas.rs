@@ -1,0 +1,331 @@
+//! Stanzas on a bound stream: RFC 6120 section 8, and the whole of section 9.1.
+
+use sasl::Mechanism;
+use stanza::StreamCondition;
+use testkit::wire::{Client, OPEN, Seen, Setup, TlsClient, Wire, settle};
+use throng_streams::{Policy, TlsPolicy};
+
+async fn lovers() -> (Wire, Client, Client) {
+    let wire = Wire::new();
+    wire.user("juliet").await;
+    wire.user("romeo").await;
+    let juliet = wire.login("juliet", "balcony").await;
+    let romeo = wire.login("romeo", "orchard").await;
+    (wire, juliet, romeo)
+}
+
+/// The answer to one stanza.
+async fn ask(client: &mut Client, stanza: &str) -> Seen {
+    client.send(stanza).await;
+    client.element().await
+}
+
+fn error(seen: &Seen) -> (String, String) {
+    assert_eq!(seen.attr("type").as_deref(), Some("error"), "{}", seen.0);
+    (seen.condition().unwrap_or_default(), seen.error_type().unwrap_or_default())
+}
+
+fn pair(condition: &str, kind: &str) -> (String, String) {
+    (condition.to_owned(), kind.to_owned())
+}
+
+/// Section 9.1, step by step: the examples' bytes go in, and what comes out means what the examples say.
+#[tokio::test]
+async fn section_9_1_the_whole_walkthrough() {
+    let setup = Setup { domains: vec!["im.example.com", "example.net"], ..Setup::default() };
+    let policy = Policy { tls: TlsPolicy::Required, ..setup.policy.clone() };
+    let wire = Setup { policy, ..setup }.start();
+    wire.user("juliet").await;
+    wire.user("romeo@example.net").await;
+    let mut romeo = wire.connect();
+    romeo.open_with(&OPEN.replace("example.com", "example.net")).await;
+    romeo.start_tls(&TlsClient::default()).await;
+    romeo.open_with(&OPEN.replace("example.com", "example.net")).await;
+    romeo.authenticate(Mechanism::ScramSha1, "romeo", testkit::wire::PASSWORD).await.unwrap();
+    romeo.open_with(&OPEN.replace("example.com", "example.net")).await;
+    romeo.bind("orchard").await.unwrap();
+
+    // 9.1.1 TLS
+    let header = "<stream:stream from='juliet@im.example.com' to='im.example.com' version='1.0' xml:lang='en' \
+                  xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
+    let mut juliet = wire.connect();
+    let (answer, features) = juliet.open_with(header).await;
+    for (name, value) in
+        [("from", "im.example.com"), ("to", "juliet@im.example.com"), ("version", "1.0"), ("xml:lang", "en")]
+    {
+        assert_eq!(answer.attr(name).as_deref(), Some(value));
+    }
+    testkit::assert_same(
+        &[&features.0],
+        &[
+            "<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls></stream:features>",
+        ],
+    );
+    juliet.start_tls(&TlsClient::default()).await;
+
+    // 9.1.2 SASL
+    let (_, features) = juliet.open_with(header).await;
+    for name in ["SCRAM-SHA-1-PLUS", "SCRAM-SHA-1", "PLAIN"] {
+        assert!(features.all("mechanism").contains(&name.to_owned()));
+    }
+    juliet.authenticate(Mechanism::ScramSha1, "juliet", testkit::wire::PASSWORD).await.unwrap();
+    let (_, features) = juliet.open_with(header).await;
+    assert!(features.has("<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"));
+
+    // 9.1.3 resource binding
+    juliet
+        .send(
+            "<iq id='yhc13a95' type='set'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>\
+             <resource>balcony</resource></bind></iq>",
+        )
+        .await;
+    juliet
+        .expect(
+            "<iq id='yhc13a95' type='result'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>\
+             <jid>juliet@im.example.com/balcony</jid></bind></iq>",
+        )
+        .await;
+
+    // 9.1.4 stanza exchange
+    juliet
+        .send(
+            "<message from='juliet@im.example.com/balcony' id='ju2ba41c' to='romeo@example.net/orchard' type='chat' \
+             xml:lang='en'><body>Art thou not Romeo, and a Montague?</body></message>",
+        )
+        .await;
+    romeo
+        .expect(
+            "<message from='juliet@im.example.com/balcony' id='ju2ba41c' to='romeo@example.net/orchard' type='chat' \
+             xml:lang='en'><body>Art thou not Romeo, and a Montague?</body></message>",
+        )
+        .await;
+    romeo
+        .send(
+            "<message from='romeo@example.net/orchard' id='ju2ba41c' to='juliet@im.example.com/balcony' type='chat' \
+             xml:lang='en'><body>Neither, fair saint, if either thee dislike.</body></message>",
+        )
+        .await;
+    assert_eq!(juliet.element().await.all("body"), ["Neither, fair saint, if either thee dislike."]);
+
+    // 9.1.5 close
+    juliet.send("</stream:stream>").await;
+    juliet.ends().await;
+    assert_eq!(wire.node.table.sessions(), 1);
+}
+
+#[tokio::test]
+async fn section_8_1_1_1_to_a_malformed_address() {
+    let (_wire, mut juliet, _romeo) = lovers().await;
+    for stanza in [
+        "<message to='@@' id='1'/>",
+        "<iq to='a b@c' id='1' type='get'><x xmlns='u:x'/></iq>",
+        "<presence to='' id='1'/>",
+    ] {
+        let answer = ask(&mut juliet, stanza).await;
+        assert_eq!(error(&answer), pair("jid-malformed", "modify"), "{stanza}");
+        assert_eq!(answer.attr("id").as_deref(), Some("1"));
+    }
+    juliet.sync().await;
+}
+
+#[tokio::test]
+async fn section_8_1_2_1_the_server_stamps_from() {
+    let (_wire, mut juliet, mut romeo) = lovers().await;
+    for from in [
+        "",
+        "from='juliet@example.com'",
+        "from='juliet@example.com/balcony'",
+        "from='JULIET@example.com/balcony'",
+    ] {
+        juliet.send(format!("<message {from} to='romeo@example.com/orchard'/>")).await;
+        assert_eq!(
+            romeo.element().await.attr("from").as_deref(),
+            Some("juliet@example.com/balcony"),
+            "{from}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn section_4_9_3_9_a_foreign_from_ends_the_stream() {
+    let (wire, _, mut romeo) = lovers().await;
+    for from in [
+        "romeo@example.com",
+        "romeo@example.com/orchard",
+        "juliet@example.com/chamber",
+        "example.com",
+        "@@",
+        "",
+    ] {
+        let mut juliet = wire.login("juliet", "balcony").await;
+        juliet
+            .send(format!(
+                "<message from='{from}' to='romeo@example.com/orchard'><body>forged</body></message>"
+            ))
+            .await;
+        juliet.ends_with(StreamCondition::InvalidFrom).await;
+    }
+    assert_eq!(romeo.sync().await, [], "none of it arrived");
+}
+
+#[tokio::test]
+async fn section_8_1_3_ids_come_back_as_they_were() {
+    let (_wire, mut juliet, _romeo) = lovers().await;
+    for id in ["a", "&lt;&apos;&quot;&amp;", "ünïcode", " ", "x"] {
+        juliet.send(format!("<iq type='get' id='{id}'><x xmlns='u:x'/></iq>")).await;
+        let expected = format!("<a id='{id}'/>");
+        assert_eq!(juliet.element().await.attr("id"), Seen(expected).attr("id"));
+    }
+}
+
+#[tokio::test]
+async fn section_8_1_5_languages_are_passed_on() {
+    let (_wire, mut juliet, mut romeo) = lovers().await;
+    juliet
+        .send("<message to='romeo@example.com/orchard' xml:lang='cs'><body xml:lang='de'>x</body></message>")
+        .await;
+    let seen = romeo.element().await;
+    assert_eq!(seen.attr("xml:lang").as_deref(), Some("cs"));
+    assert!(seen.has("<body xml:lang='de'>"));
+}
+
+#[tokio::test]
+async fn section_8_2_3_what_an_iq_must_have() {
+    let (wire, mut juliet, mut romeo) = lovers().await;
+    for stanza in [
+        "<iq type='get'><x xmlns='u:x'/></iq>",
+        "<iq id='1'><x xmlns='u:x'/></iq>",
+        "<iq id='1' type='ask'><x xmlns='u:x'/></iq>",
+        "<iq id='1' type='get'/>",
+        "<iq id='1' type='set'><x xmlns='u:x'/><y xmlns='u:y'/></iq>",
+        "<iq id='1' type='get' to='romeo@example.com/orchard'/>",
+    ] {
+        assert_eq!(error(&ask(&mut juliet, stanza).await), pair("bad-request", "modify"), "{stanza}");
+    }
+    assert_eq!(romeo.sync().await, []);
+    // A request that nobody understands, and one that somebody may.
+    let answer = ask(&mut juliet, "<iq type='get' id='7'><x xmlns='u:x'/></iq>").await;
+    assert_eq!(error(&answer), pair("service-unavailable", "cancel"));
+    let mut chamber = wire.login("juliet", "chamber").await;
+    juliet.send("<iq type='get' id='8' to='juliet@example.com/chamber'><x xmlns='u:x'/></iq>").await;
+    assert_eq!(chamber.element().await.attr("id").as_deref(), Some("8"));
+    chamber.send("<iq type='result' id='8' to='juliet@example.com/balcony'/>").await;
+    assert_eq!(juliet.element().await.attr("type").as_deref(), Some("result"));
+}
+
+#[tokio::test]
+async fn section_8_3_1_an_error_is_never_answered() {
+    let (_wire, mut juliet, _romeo) = lovers().await;
+    for stanza in [
+        "<message type='error' to='nobody@example.com/x'/>",
+        "<message type='error' to='@@'/>",
+        "<iq type='error' id='1' to='nobody@example.com/x'/>",
+        "<iq type='result' id='1' to='nobody@example.com/x'/>",
+        "<iq type='result' id='1'/>",
+        "<presence type='error' to='nobody@example.com/x'/>",
+    ] {
+        juliet.send(stanza).await;
+        assert_eq!(juliet.sync().await, [], "{stanza}");
+    }
+}
+
+#[tokio::test]
+async fn section_8_4_unknown_attributes_and_children_are_passed_on() {
+    let (_wire, mut juliet, mut romeo) = lovers().await;
+    let inner = "<x xmlns='urn:example:extended' a=\"1\"><y>&#xE9;<![CDATA[<&]]></y></x><body>hi</body>";
+    juliet.send(format!("<message to='romeo@example.com/orchard' other='1'>{inner}</message>")).await;
+    let seen = romeo.element().await;
+    assert!(seen.has(inner), "{}", seen.0);
+    assert_eq!(seen.attr("other").as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn section_4_8_5_prefixes_of_the_header_do_not_leak() {
+    let wire = Wire::new();
+    wire.user("juliet").await;
+    wire.user("romeo").await;
+    let mut juliet = wire.connect();
+    juliet.open().await;
+    juliet.authenticate(Mechanism::ScramSha1, "juliet", testkit::wire::PASSWORD).await.unwrap();
+    let header = OPEN.replace("xmlns='", "xmlns:foo='urn:example:foo' xmlns='");
+    juliet.open_with(&header).await;
+    juliet.bind("balcony").await.unwrap();
+    let mut romeo = wire.login("romeo", "orchard").await;
+    juliet
+        .send("<message to='romeo@example.com/orchard'><foo:bar foo:a='1'><foo:c/></foo:bar></message>")
+        .await;
+    romeo
+        .expect(
+            "<message from='juliet@example.com/balcony' to='romeo@example.com/orchard'>\
+             <f:bar xmlns:f='urn:example:foo' f:a='1'><f:c/></f:bar></message>",
+        )
+        .await;
+    // The stanza itself may have a prefix, too.
+    juliet.send("<c:message xmlns:c='jabber:client' to='romeo@example.com/orchard'><c:body>x</c:body></c:message>").await;
+    romeo
+        .expect("<message from='juliet@example.com/balcony' to='romeo@example.com/orchard'><body>x</body></message>")
+        .await;
+}
+
+#[tokio::test]
+async fn section_4_8_4_arbitrary_elements_end_the_stream() {
+    let (wire, _, _) = lovers().await;
+    for element in [
+        "<foo/>",
+        "<foo xmlns='urn:x'/>",
+        "<stream:features/>",
+        "<r xmlns='urn:xmpp:sm:3'/>",
+        "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>",
+        "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'/>",
+    ] {
+        let mut juliet = wire.login("juliet", "balcony").await;
+        juliet.send(element).await;
+        juliet.ends_with(StreamCondition::UnsupportedStanzaType).await;
+    }
+}
+
+#[tokio::test]
+async fn section_10_1_stanzas_are_delivered_in_order() {
+    let (_wire, mut juliet, mut romeo) = lovers().await;
+    let mut all = String::new();
+    for n in 0..500 {
+        all.push_str(&format!("<message to='romeo@example.com/orchard' id='{n}'/>"));
+    }
+    juliet.send(all).await;
+    for n in 0..500 {
+        assert_eq!(romeo.element().await.attr("id"), Some(n.to_string()));
+    }
+}
+
+#[tokio::test]
+async fn section_10_5_unknown_recipients() {
+    let (_wire, mut juliet, _romeo) = lovers().await;
+    let answer =
+        ask(&mut juliet, "<message to='nobody@example.com' type='chat' id='1'><body>x</body></message>")
+            .await;
+    assert_eq!(error(&answer).0, "service-unavailable");
+    let answer =
+        ask(&mut juliet, "<iq to='nobody@example.com/x' type='get' id='2'><x xmlns='u:x'/></iq>").await;
+    assert_eq!(error(&answer).0, "service-unavailable");
+    let answer =
+        ask(&mut juliet, "<message to='juliet@elsewhere.example' id='3'><body>x</body></message>").await;
+    assert_eq!(error(&answer), pair("remote-server-not-found", "cancel"));
+}
+
+#[tokio::test]
+async fn whitespace_between_stanzas_means_nothing() {
+    let (_wire, mut juliet, mut romeo) = lovers().await;
+    juliet.send(" \n\t <message to='romeo@example.com/orchard' id='1'/> \r\n <message to='romeo@example.com/orchard' id='2'/>  ").await;
+    for id in ["1", "2"] {
+        assert_eq!(romeo.element().await.attr("id").as_deref(), Some(id));
+    }
+}
+
+#[tokio::test]
+async fn a_message_to_oneself() {
+    let (_wire, mut juliet, _romeo) = lovers().await;
+    let seen =
+        ask(&mut juliet, "<message to='juliet@example.com/balcony' id='1'><body>x</body></message>").await;
+    assert_eq!(seen.attr("from"), seen.attr("to"));
+    settle().await;
+}
