@@ -259,6 +259,24 @@ mod tests {
     }
 
     #[test]
+    fn section_4_1_available_resources_are_an_accounts_items() {
+        let engine = engine();
+        engine.contact("juliet", "romeo@example.net", Subscription::FROM);
+        let romeo = engine.connect("romeo@example.net", "orchard");
+        let juliet = ["balcony", "chamber", "hidden"].map(|r| engine.connect("juliet", r));
+        for client in &juliet[..2] {
+            client.session.with(|state| state.presence = throng_core::Frame::read(b"<presence/>"));
+        }
+        let items = "<query xmlns='http://jabber.org/protocol/disco#items'>\
+             <item jid='juliet@example.com/balcony'/><item jid='juliet@example.com/chamber'/></query>";
+        assert_same(&ask(&juliet[2], "", "items"), &[reply(&juliet[2], "", items)]);
+        let (to, from) = ("to='juliet@example.com'", "from='juliet@example.com'");
+        assert_same(&ask(&romeo, to, "items"), &[reply(&romeo, from, items)]);
+        let nurse = engine.connect("nurse", "hall");
+        assert_same(&ask(&nurse, to, "items"), &[reply(&nurse, from, NO_ITEMS)]);
+    }
+
+    #[test]
     fn section_8_a_missing_account_looks_like_a_closed_one() {
         let engine = engine();
         let nurse = engine.connect("nurse", "hall");

@@ -176,6 +176,13 @@ impl Bench {
     pub(super) fn say(&self, from: &Arc<Session>, to: &str, text: &str) -> Option<BoxFuture<'static, ()>> {
         self.begin(from, &format!("<message to='{to}' type='chat'><body>{text}</body></message>"))
     }
+    /// A chat message arrives from elsewhere; nobody waits for what becomes of it.
+    pub(super) fn arrive(&self, name: &str, to: &str, text: &str) {
+        let from = Jid::parse(&format!("{name}@capulet.com/cell")).unwrap();
+        let stanza = format!("<message from='{from}' to='{to}' type='chat'><body>{text}</body></message>");
+        let (frame, to) = (Frame::read(stanza.as_bytes()).unwrap(), Jid::parse(to).unwrap());
+        self.node.perform(Effects(vec![Effect::Route { frame, from, to }]));
+    }
     pub(super) fn finish(&self, later: Option<BoxFuture<'static, ()>>) {
         if let Some(later) = later {
             self.tasks.wait(later);
