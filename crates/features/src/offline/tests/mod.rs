@@ -255,6 +255,24 @@ fn a_receiver_that_reads_slowly_gets_all_in_order() {
 }
 
 #[test]
+fn what_follows_a_message_that_found_the_queue_full_stays_behind_it() {
+    let bench = Bench::with(&[], Limits { queue_message_bytes: 1000, ..Limits::default() });
+    let juliet = bench.online("juliet");
+    bench.gate.shut("append");
+    for n in 0..5 {
+        bench.arrive("friar", "juliet@capulet.com", &n.to_string());
+    }
+    let mut got = bench.bodies(&juliet);
+    assert!(got.len() < 5, "the queue was full");
+    bench.arrive("friar", "juliet@capulet.com", "5");
+    bench.gate.open("append");
+    for _ in 0..5 {
+        got.extend(bench.bodies(&juliet));
+    }
+    assert_eq!(got, ["0", "1", "2", "3", "4", "5"]);
+}
+
+#[test]
 fn a_panic_in_the_store_is_told_and_leaves_nothing_locked() {
     let bench = Bench::new();
     let romeo = bench.online("romeo");
