@@ -222,7 +222,9 @@ async def offline_message_with_delay(stage):
 
 
 async def ping_both_ways(stage):
+    """Between resources only who shares presence is answered (RFC 6121 section 8.5.3.1)."""
     a, b = await stage.pair()
+    await befriend(a, b)
     for client, to in ((a, stage.settings.domain), (a, b.boundjid.full), (b, a.boundjid.full)):
         iq = client.make_iq_get(ito=to)
         iq.enable("ping")

@@ -190,8 +190,10 @@ const scenarios = [
     check(again.length === 0, `delivered twice: ${again}`);
   },
 
+  // Between resources only who shares presence is answered (RFC 6121 section 8.5.3.1).
   async function ping_both_ways(stage) {
     const [a, b] = await stage.pair();
+    await befriend(a, b);
     for (const [client, to] of [[a, settings.domain], [a, b.jid], [b, a.jid]]) {
       const result = await client.ping(to);
       check(result.attrs.from === to, `the answer comes from ${result.attrs.from}`);
