@@ -139,6 +139,10 @@ impl Connection {
             for item in batch.drain(..) {
                 put(&mut self.stream, session, &item, lent);
             }
+            if batch.spilled() {
+                // Taking swaps: the next queue would get this one's memory, and keep it while idle.
+                *batch = Batch::new();
+            }
             taken
         })
     }

@@ -290,6 +290,20 @@ pub async fn settle() {
     }
 }
 
+/// Lets every task run until something is so.
+///
+/// # Panics
+/// If it never is.
+pub async fn until(mut so: impl FnMut() -> bool) {
+    for _ in 0..1_000_000 {
+        if so() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("what was waited for never happened");
+}
+
 async fn tcp_pair() -> (tokio::net::TcpStream, tokio::net::TcpStream) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("a bound socket");

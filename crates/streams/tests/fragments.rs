@@ -1,0 +1,147 @@
+//! Input in pieces: RFC 6120 section 4 promises nothing about packets. Every cut of a whole session means the same,
+//! and a session that is cut off anywhere leaves nothing behind.
+
+use net::Pipe;
+use testkit::wire::{Heard, OPEN, PASSWORD, PIPE, Seen, Setup, TlsClient, Wire, settle, until};
+use throng_streams::Policy;
+use tokio::io::AsyncWriteExt;
+
+async fn start() -> Wire {
+    let setup = Setup::default();
+    let policy = Policy { plain_without_tls: true, ..setup.policy.clone() };
+    let wire = Setup { policy, ..setup }.start();
+    wire.user("juliet").await;
+    wire
+}
+
+/// A whole session, said in one breath: login, resource, a message to itself with everything that XML has, the end.
+fn session() -> String {
+    let plain = sasl::text::challenge(&sasl::client::plain(None, "juliet", PASSWORD));
+    format!(
+        "{OPEN}<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{plain}</auth>{OPEN}\
+         <iq type='set' id='b'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>x</resource></bind></iq> \
+         <message to='juliet@example.com/x' id='1'><body a=\"&lt;'>\">é&amp;<![CDATA[</message>]]>&#x10FFFF;</body></message>\
+         </stream:stream>"
+    )
+}
+
+/// What the server says to it, without what differs from time to time.
+async fn answers(client: &mut testkit::wire::Client) -> Vec<String> {
+    let mut heard = Vec::new();
+    loop {
+        match client.hear().await {
+            Heard::Header(_) => heard.push("header".to_owned()),
+            Heard::Element(Seen(text)) => {
+                // A new document follows.
+                if text.starts_with("<success") {
+                    client.restart();
+                }
+                heard.push(text);
+            }
+            Heard::Close => heard.push("close".to_owned()),
+            Heard::Eof => return heard,
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_cut_into_two_means_the_same() {
+    let wire = start().await;
+    let text = session();
+    let mut client = wire.connect();
+    client.send(&text).await;
+    let whole = answers(&mut client).await;
+    assert_eq!(whole.len(), 8, "{whole:#?}");
+    assert!(whole[6].contains("<![CDATA[</message>]]>") && whole[7] == "close");
+    for cut in 1..text.len() {
+        let mut client = wire.connect();
+        let (first, second) = text.as_bytes().split_at(cut);
+        client.send(first).await;
+        settle().await;
+        client.send(second).await;
+        assert_eq!(answers(&mut client).await, whole, "cut at {cut}");
+    }
+}
+
+#[tokio::test]
+async fn byte_by_byte() {
+    let wire = start().await;
+    let text = session();
+    let mut client = wire.connect();
+    client.send(&text).await;
+    let whole = answers(&mut client).await;
+    let mut client = wire.connect();
+    for byte in text.bytes() {
+        client.send([byte]).await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(answers(&mut client).await, whole);
+}
+
+#[tokio::test]
+async fn through_a_pipe_of_one_byte() {
+    let wire = start().await;
+    for _ in 0..2 {
+        let mut client = wire.connect_with(1);
+        client.login("juliet", "x").await;
+        client.send("<message to='juliet@example.com/x' id='1'><body>é</body></message>").await;
+        assert_eq!(client.element().await.all("body"), ["é"]);
+        client.send("</stream:stream>").await;
+        client.ends().await;
+    }
+}
+
+#[tokio::test]
+async fn tls_through_small_pipes() {
+    let wire = start().await;
+    for capacity in [1, 7, 100] {
+        let mut client = wire.connect_with(capacity);
+        client.open().await;
+        client.start_tls(&TlsClient::default()).await;
+        client.open().await;
+        client.finish_login(sasl::Mechanism::ScramSha1Plus, "juliet", "x").await;
+        client.sync().await;
+    }
+}
+
+/// The other end of a connection, fed with a part of the input and then dropped.
+async fn truncated(wire: &Wire, bytes: &[u8], half_close: bool) {
+    let (connection, mut pipe): (_, Pipe) = wire.connection(PIPE);
+    tokio::runtime::Handle::current().spawn(connection);
+    pipe.write_all(bytes).await.unwrap();
+    settle().await;
+    if half_close {
+        pipe.close();
+        let mut client = wire.adopt(pipe);
+        client.rest().await;
+    }
+}
+
+#[tokio::test]
+async fn cut_off_at_every_byte() {
+    let wire = start().await;
+    let text = session();
+    for half_close in [false, true] {
+        for cut in 0..text.len() {
+            truncated(&wire, &text.as_bytes()[..cut], half_close).await;
+            until(|| wire.node.links.len() == 0).await;
+            assert_eq!((wire.node.table.sessions(), wire.gate.counts().connections), (0, 0), "cut at {cut}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn large_stanzas_in_small_pieces() {
+    let wire = start().await;
+    let mut client = wire.connect();
+    client.login("juliet", "x").await;
+    let body = "0123456789".repeat(20_000);
+    let stanza = format!("<message to='juliet@example.com/x'><body>{body}</body></message>");
+    for size in [1000, 4096, 65_537] {
+        for piece in stanza.as_bytes().chunks(size) {
+            client.send(piece).await;
+            settle().await;
+        }
+        assert_eq!(client.element().await.all("body"), [body.as_str()]);
+    }
+}

@@ -1,0 +1,695 @@
+//! Bad input: RFC 6120 sections 4.9.3, 11 and 13.12. Every case asserts the condition that the RFC names, a bound on
+//! memory, and that two others chat on undisturbed.
+//!
+//! Memory is counted by the allocator of this program, per thread; each test has its thread, and the pipes and the
+//! clients on it are counted with the server. The bounds are stated where they are asserted.
+
+#![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
+#![allow(clippy::print_stdout, reason = "the figures are worth reading")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use net::Pipe;
+use stanza::StreamCondition as C;
+use testkit::wire::{Client, Heard, OPEN, PASSWORD, Setup, TlsClient, Wire, settle, until};
+use throng_core::Limits;
+use throng_streams::Policy;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+struct Counting;
+
+thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+fn note(bytes: isize) {
+    let _ = LIVE.try_with(|live| {
+        live.set(live.get() + bytes);
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
+    });
+}
+
+// SAFETY: everything is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size() as isize);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        note(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Starts to watch: answers what is alive now.
+fn watch() -> isize {
+    PEAK.set(LIVE.get());
+    LIVE.get()
+}
+
+/// The most that was alive since, above what was alive then.
+fn peak_since(then: isize) -> usize {
+    (PEAK.get() - then).max(0) as usize
+}
+
+/// Two who chat while others misbehave.
+struct Chat {
+    wire: Wire,
+    romeo: Client,
+    nurse: Client,
+    said: u32,
+}
+
+impl Chat {
+    async fn start(change: impl FnOnce(&mut Setup)) -> Chat {
+        let mut setup = Setup::default();
+        change(&mut setup);
+        let wire = setup.start();
+        for user in ["juliet", "romeo", "nurse"] {
+            wire.user(user).await;
+        }
+        let (romeo, nurse) = (wire.login("romeo", "orchard").await, wire.login("nurse", "kitchen").await);
+        let mut chat = Chat { wire, romeo, nurse, said: 0 };
+        chat.goes_on().await;
+        chat
+    }
+
+    /// A message there and one back.
+    async fn goes_on(&mut self) {
+        self.said += 1;
+        let id = self.said.to_string();
+        let (romeo, nurse) = (&mut self.romeo, &mut self.nurse);
+        romeo
+            .send(format!("<message to='nurse@example.com/kitchen' id='{id}'><body>a</body></message>"))
+            .await;
+        assert_eq!(nurse.element().await.attr("id").as_ref(), Some(&id));
+        nurse
+            .send(format!("<message to='romeo@example.com/orchard' id='{id}'><body>b</body></message>"))
+            .await;
+        assert_eq!(romeo.element().await.attr("id").as_ref(), Some(&id));
+    }
+
+    /// A stream at the point where a mechanism is to be chosen. Small pipes, so that they count little.
+    async fn stranger(&self) -> Client {
+        let mut client = self.wire.connect_with(4096);
+        client.open().await;
+        client
+    }
+
+    /// A stream with a resource.
+    async fn juliet(&self) -> Client {
+        let mut client = self.wire.connect_with(4096);
+        client.login("juliet", "balcony").await;
+        client
+    }
+
+    /// The input ends the stream with the condition, and costs at most `bytes` of memory.
+    async fn refuses(&mut self, mut client: Client, input: &[u8], condition: C, bytes: usize) {
+        let shown = String::from_utf8_lossy(&input[..input.len().min(60)]).into_owned();
+        let then = watch();
+        // The server may cut a long input short.
+        let _ = client.try_send(input).await;
+        let error = client.ends_with(condition).await;
+        let used = peak_since(then);
+        assert!(used <= bytes, "{used} bytes of memory for {shown}");
+        assert!(error.0.len() < 1024, "a short answer");
+        drop(client);
+        settle().await;
+        self.goes_on().await;
+    }
+
+    /// The same before a login and with a resource. What a stranger's input may cost is less.
+    async fn refuses_everywhere(&mut self, input: &[u8], condition: C) {
+        self.refuses(self.stranger().await, input, condition, 160 * 1024).await;
+        self.refuses(self.juliet().await, input, condition, 160 * 1024).await;
+    }
+}
+
+fn message(inner: &str) -> Vec<u8> {
+    format!("<message to='romeo@example.com'><body>{inner}</body></message>").into_bytes()
+}
+
+#[tokio::test]
+async fn section_11_1_restricted_xml() {
+    let mut chat = Chat::start(|_| {}).await;
+    for input in [
+        message("<!-- comment -->"),
+        message("<?php phpinfo() ?>"),
+        message("&nbsp;"),
+        message("&custom;"),
+        b"<message to='&custom;'/>".to_vec(),
+        message("<!DOCTYPE x>"),
+        message("<!ENTITY x 'y'>"),
+        b"<!-- comment -->".to_vec(),
+        b"<?xml version='1.0'?>".to_vec(),
+        b"<?xml-stylesheet href='x'?>".to_vec(),
+        b"<!DOCTYPE lolz [<!ENTITY lol 'lol'><!ENTITY lol2 '&lol;&lol;'>]><lolz>&lol2;</lolz>".to_vec(),
+        b"<!DOCTYPE x SYSTEM 'file:///etc/passwd'>".to_vec(),
+        b"<!ELEMENT x ANY>".to_vec(),
+    ] {
+        chat.refuses_everywhere(&input, C::RestrictedXml).await;
+    }
+    // Before the stream as well: the billion laughs come first.
+    for input in [
+        "<!DOCTYPE lolz [<!ENTITY lol 'lol'>]>",
+        "<?xml version='1.0'?><!DOCTYPE lolz [<!ENTITY lol 'lol'>]>",
+        "<?xml version='1.0'?><!-- x --><stream:stream>",
+        "<?php x ?>",
+        "<stream:stream to='&x;' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>",
+    ] {
+        let client = chat.wire.connect_with(4096);
+        chat.refuses(client, input.as_bytes(), C::RestrictedXml, 160 * 1024).await;
+    }
+}
+
+#[tokio::test]
+async fn section_11_3_not_well_formed() {
+    let mut chat = Chat::start(|_| {}).await;
+    for input in [
+        "<message></presence>",
+        "<message><a><b></a></b></message>",
+        "<message a=1/>",
+        "<message a='1' a='2'/>",
+        "<message a='<'/>",
+        "<message a='1'b='2'/>",
+        "<message a/>",
+        "<message><body>a & b</body></message>",
+        "<message><body>&amp</body></message>",
+        "<message><body>]]></body></message>",
+        "<1/>",
+        "< message/>",
+        "<message/ ></message>",
+        "text between stanzas",
+        "<![CDATA[text between stanzas]]>",
+        "&amp;",
+        "</message>",
+        "</stream:flow>",
+        // Namespaces in XML
+        "<message><x:y/></message>",
+        "<message x:y='1'/>",
+        "<message xmlns:x=''/>",
+        "<message xmlns:xml='urn:x'/>",
+        "<message xmlns:xmlns='urn:x'/>",
+        "<message xmlns:a='u' xmlns:b='u' a:x='1' b:x='2'/>",
+        "<message><:a/></message>",
+        "<a:b:c xmlns:a='u'/>",
+    ] {
+        chat.refuses_everywhere(input.as_bytes(), C::NotWellFormed).await;
+    }
+}
+
+#[tokio::test]
+async fn section_11_6_not_utf_8_and_characters_that_xml_does_not_have() {
+    let mut chat = Chat::start(|_| {}).await;
+    let mut inputs: Vec<Vec<u8>> = Vec::new();
+    // Stray, overlong, surrogate, too large, cut short.
+    for bad in [
+        &b"\xff"[..],
+        b"\x80",
+        b"\xc0\x80",
+        b"\xe0\x80\x80",
+        b"\xed\xa0\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xc3",
+        b"\xe2\x82",
+    ] {
+        inputs.push([b"<message><body>", bad, b"</body></message>"].concat());
+        inputs.push([b"<message a='", bad, b"'/>"].concat());
+        inputs.push([b"<m", bad, b"/>"].concat());
+    }
+    for bad in [
+        "\0",
+        "\u{1}",
+        "\u{8}",
+        "\u{b}",
+        "\u{1f}",
+        "\u{fffe}",
+        "\u{ffff}",
+        "&#0;",
+        "&#1;",
+        "&#x1F;",
+        "&#xD800;",
+        "&#xFFFE;",
+        "&#x110000;",
+        "&#xFFFFFFFFFF;",
+        "&#;",
+        "&#x;",
+    ] {
+        inputs.push(message(bad));
+        inputs.push(format!("<message a='{bad}'/>").into_bytes());
+    }
+    inputs.push(b"\0".to_vec());
+    inputs.push(b"\xff".to_vec());
+    for input in inputs {
+        chat.refuses_everywhere(&input, C::NotWellFormed).await;
+    }
+    // Another encoding from the first byte.
+    for input in [&b"\xff\xfe<\0?\0x\0m\0l\0"[..], b"\xfe\xff\0<\0?\0x\0m\0l", b"<\0?\0x\0m\0l\0"] {
+        let client = chat.wire.connect_with(4096);
+        chat.refuses(client, input, C::UnsupportedEncoding, 160 * 1024).await;
+    }
+}
+
+/// Section 13.12: more than a limit allows. `policy-violation`, at the latest when twice the limit has come.
+#[tokio::test]
+async fn section_4_9_3_14_limits() {
+    let mut chat = Chat::start(|_| {}).await;
+    let Limits { stanza_bytes, negotiation_bytes, .. } = chat.wire.node.limits;
+    let fill = |count: u32| "x".repeat(count as usize);
+    let nested = |count: usize| format!("{}{}", "<a>".repeat(count), "</a>".repeat(count)).into_bytes();
+    let attributes = |count: usize| {
+        let all: String = (0..count).map(|n| format!(" a{n}=''")).collect();
+        format!("<message{all}/>").into_bytes()
+    };
+    let prefixes = |count: usize| {
+        let all: String = (0..count).map(|n| format!(" xmlns:p{n}='urn:x'")).collect();
+        format!("<message{all}/>").into_bytes()
+    };
+    // What a stranger may make us hold: one element, the buffers of a thread, the client's own copy.
+    for input in [
+        message(&fill(negotiation_bytes)),
+        format!("<message a='{}'/>", fill(negotiation_bytes)).into_bytes(),
+        format!("<message><{}/></message>", fill(300)).into_bytes(),
+        format!("<{}", fill(10 * negotiation_bytes)).into_bytes(),
+        nested(9),
+        nested(2000),
+        attributes(33),
+        attributes(1000),
+        prefixes(17),
+        message(&fill(4_000_000)),
+    ] {
+        chat.refuses(chat.stranger().await, &input, C::PolicyViolation, 192 * 1024).await;
+    }
+    // A header, too.
+    let client = chat.wire.connect_with(4096);
+    let header = format!("<stream:stream to='{}' xmlns='jabber:client'>", fill(2 * negotiation_bytes));
+    chat.refuses(client, header.as_bytes(), C::PolicyViolation, 192 * 1024).await;
+    // Who is known may send more. The block of an unfinished stanza is at most 512 kB, and there may be two while it
+    // grows.
+    for input in [
+        message(&fill(stanza_bytes)),
+        nested(65),
+        nested(20_000),
+        attributes(65),
+        attributes(20_000),
+        prefixes(33),
+        prefixes(10_000),
+        format!("<message><{}/></message>", fill(1100)).into_bytes(),
+        message(&fill(8_000_000)),
+        format!("<message to='{}'/>", fill(70_000)).into_bytes(),
+    ] {
+        chat.refuses(chat.juliet().await, &input, C::PolicyViolation, 1_300 * 1024).await;
+    }
+    // The limits themselves are fine.
+    let mut juliet = chat.juliet().await;
+    let room = stanza_bytes - "<message to='juliet@example.com/balcony'><body></body></message>".len() as u32;
+    let text = fill(room);
+    juliet.send(format!("<message to='juliet@example.com/balcony'><body>{text}</body></message>")).await;
+    assert_eq!(juliet.element().await.all("body"), [text]);
+    juliet
+        .send([&b"<message to='juliet@example.com/balcony'>"[..], &nested(63), b"</message>"].concat())
+        .await;
+    juliet.element().await;
+    chat.goes_on().await;
+}
+
+#[tokio::test]
+async fn section_4_9_3_12_stanzas_before_authentication() {
+    let mut chat = Chat::start(|_| {}).await;
+    for input in [
+        "<message to='romeo@example.com/orchard'><body>x</body></message>",
+        "<presence to='romeo@example.com/orchard'/>",
+        "<iq type='get' id='1' to='romeo@example.com/orchard'><x xmlns='u:x'/></iq>",
+        "<iq type='set' id='1'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>",
+        "<message from='nurse@example.com/kitchen' to='romeo@example.com/orchard'><body>forged</body></message>",
+    ] {
+        chat.refuses(chat.stranger().await, input.as_bytes(), C::NotAuthorized, 160 * 1024).await;
+        // In one packet with the header, too.
+        let mut client = chat.wire.connect_with(4096);
+        client.send(format!("{OPEN}{input}")).await;
+        client.header().await;
+        assert_eq!(client.element().await.name(), "features");
+        client.ends_with(C::NotAuthorized).await;
+    }
+    // And between authentication and a resource.
+    let mut client = chat.stranger().await;
+    client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+    client.open().await;
+    let input = b"<message to='romeo@example.com/orchard'><body>x</body></message>";
+    chat.refuses(client, input, C::NotAuthorized, 160 * 1024).await;
+}
+
+#[tokio::test]
+async fn section_4_9_3_9_forged_from() {
+    let mut chat = Chat::start(|_| {}).await;
+    for from in ["romeo@example.com/orchard", "example.com", "nurse@example.com", "@@"] {
+        let input = format!("<message from='{from}' to='romeo@example.com/orchard'><body>x</body></message>");
+        chat.refuses(chat.juliet().await, input.as_bytes(), C::InvalidFrom, 160 * 1024).await;
+    }
+}
+
+/// A byte a second buys no time before a login, and costs a stanza's size after it.
+#[tokio::test]
+async fn a_byte_a_second() {
+    let mut chat = Chat::start(|_| {}).await;
+    let then = watch();
+    let mut slow = chat.wire.connect_with(4096);
+    for byte in OPEN.bytes() {
+        if slow.try_send([byte]).await.is_err() {
+            break;
+        }
+        chat.wire.advance(1).await;
+    }
+    assert!(OPEN.len() as u32 > chat.wire.node.limits.negotiation_seconds);
+    slow.ends_with(C::ConnectionTimeout).await;
+    let mut juliet = chat.juliet().await;
+    for byte in message(&"x".repeat(900)) {
+        juliet.send([byte]).await;
+        chat.wire.advance(1).await;
+    }
+    juliet.sync().await;
+    assert!(peak_since(then) <= 256 * 1024, "{}", peak_since(then));
+    chat.goes_on().await;
+}
+
+/// Who does not read holds at most the limits of his queue (1 MB messages, 256 kB presence, 2 MB the rest), and what
+/// is on the way (64 kB, one stanza).
+#[tokio::test]
+async fn a_receiver_that_never_reads() {
+    let mut chat = Chat::start(|_| {}).await;
+    let limits = chat.wire.node.limits.clone();
+    let mut deaf = chat.wire.connect_with(4096);
+    deaf.login("juliet", "balcony").await;
+    let then = watch();
+    let body = "x".repeat(1000);
+    let mut bounced = 0;
+    for _ in 0..100 {
+        let mut all = String::new();
+        for _ in 0..50 {
+            all.push_str(&format!("<message to='juliet@example.com/balcony'><body>{body}</body></message>"));
+            all.push_str(&format!(
+                "<presence to='juliet@example.com/balcony'><status>{body}</status></presence>"
+            ));
+        }
+        chat.nurse.send(all).await;
+        bounced += chat.nurse.sync().await.len();
+    }
+    let used = peak_since(then);
+    let bound = (limits.queue_message_bytes + limits.queue_presence_bytes) as usize;
+    println!("10 MB for a deaf client: {used} bytes, {bounced} answers");
+    // A queue counts 128 bytes for what surrounds a stanza; its vector may be half empty.
+    assert!(used > bound / 2 && used < bound * 3 / 2, "{used}");
+    assert!(bounced > 0, "the sender is told");
+    chat.goes_on().await;
+    chat.wire.advance(limits.blocked_seconds + 1).await;
+    assert_eq!(chat.wire.node.table.sessions(), 2, "the deaf one is gone");
+    // What waited for him goes back to the sender, for there is no store in this node.
+    assert!(chat.nurse.sync().await.len() > 500);
+    // The last word waits for three seconds, then the memory is free.
+    chat.wire.advance(3).await;
+    drop(deaf);
+    chat.goes_on().await;
+    let left = LIVE.get() - then;
+    // The write buffer of the thread, which keeps 256 kB.
+    assert!(left < 320 * 1024, "{left} bytes are left");
+}
+
+/// A burst for one session leaves no memory in the sessions that are served next.
+#[tokio::test]
+async fn bursts_are_not_remembered() {
+    const SESSIONS: usize = 30;
+    let mut chat = Chat::start(|_| {}).await;
+    let mut idle = Vec::new();
+    for n in 0..SESSIONS {
+        idle.push(chat.wire.login("juliet", &format!("r{n}")).await);
+    }
+    let burst = "<message to='nurse@example.com/kitchen'/>".repeat(500);
+    let mut then = 0;
+    for round in 0..3 {
+        for (n, client) in idle.iter_mut().enumerate() {
+            chat.romeo.send(&burst).await;
+            for _ in 0..500 {
+                chat.nurse.element().await;
+            }
+            chat.romeo.send(format!("<message to='juliet@example.com/r{n}'/>")).await;
+            client.element().await;
+            client.send(" ").await;
+        }
+        settle().await;
+        if round == 0 {
+            then = LIVE.get();
+        }
+    }
+    let grown = (LIVE.get() - then) / SESSIONS as isize;
+    assert!(grown < 64, "{grown} bytes a session");
+    let all: usize = idle.len();
+    drop(idle);
+    until(|| chat.wire.node.table.sessions() == 2).await;
+    let each = (then - LIVE.get()) / all as isize;
+    // With the client's own half: pipe, buffers, addresses.
+    println!("{each} bytes were given back by each session and its client");
+    chat.goes_on().await;
+}
+
+/// Who asks and does not read is not read from: its own requests cannot fill its queue.
+#[tokio::test]
+async fn a_client_that_asks_and_never_reads() {
+    let mut chat = Chat::start(|_| {}).await;
+    let mut deaf = chat.wire.connect_with(4096);
+    deaf.login("juliet", "balcony").await;
+    let then = watch();
+    let request = format!("<iq type='get' id='1'><x xmlns='u:x'>{}</x></iq>", "x".repeat(1500));
+    let mut sent = 0;
+    // The send that cannot finish is dropped; how much went in is what counts.
+    for _ in 0..2000 {
+        let mut write = Box::pin(deaf.try_send(&request));
+        let done =
+            std::future::poll_fn(|cx| std::task::Poll::Ready(write.as_mut().poll(cx).is_ready())).await;
+        drop(write);
+        settle().await;
+        if !done {
+            break;
+        }
+        sent += 1;
+    }
+    let used = peak_since(then);
+    println!("{sent} requests were read, {used} bytes");
+    assert!(sent < 500, "{sent} requests were read");
+    assert!(used < 1024 * 1024, "{used}");
+    chat.goes_on().await;
+    chat.wire.advance(chat.wire.node.limits.blocked_seconds + 1).await;
+    assert_eq!(chat.wire.node.table.sessions(), 2);
+}
+
+/// A stranger that does not read our answers is not read from either.
+#[tokio::test]
+async fn a_stranger_that_never_reads() {
+    let limits = Limits { sessions_per_account: 0, ..Limits::default() };
+    let wire = Setup { limits, ..Setup::default() }.start();
+    wire.user("juliet").await;
+    let mut client = wire.connect_with(4096);
+    client.open().await;
+    client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+    client.open().await;
+    let then = watch();
+    // Refused every time, each time with an answer.
+    let request = "<iq type='set' id='1'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>".repeat(20);
+    for _ in 0..2000 {
+        let mut write = Box::pin(client.try_send(&request));
+        let done =
+            std::future::poll_fn(|cx| std::task::Poll::Ready(write.as_mut().poll(cx).is_ready())).await;
+        drop(write);
+        settle().await;
+        if !done {
+            break;
+        }
+    }
+    let used = peak_since(then);
+    assert!(used < 256 * 1024, "{used}");
+    wire.advance(wire.node.limits.negotiation_seconds).await;
+    wire.advance(3).await;
+    assert_eq!(wire.node.links.len(), 0);
+}
+
+async fn write(pipe: &mut Pipe, text: &str) {
+    pipe.write_all(text.as_bytes()).await.unwrap();
+}
+
+/// Ten thousand connections that never log in. Bytes of heap for each, with its task and its pipe: 2 kB silent, 4 kB with an
+/// open stream, 24 kB with the largest element that may be unfinished.
+#[tokio::test]
+async fn ten_thousand_half_open_connections() {
+    const MANY: usize = 10_000;
+    let mut chat = Chat::start(|_| {}).await;
+    let then = watch();
+    let mut pipes = Vec::with_capacity(MANY);
+    for _ in 0..MANY {
+        let (connection, pipe) = chat.wire.connection(32 * 1024);
+        tokio::runtime::Handle::current().spawn(connection);
+        pipes.push(pipe);
+    }
+    until(|| chat.wire.node.links.len() == MANY + 2).await;
+    let each = |then: isize| (LIVE.get() - then) / MANY as isize;
+    let silent = each(then);
+    assert_eq!(chat.wire.gate.counts().half_open, MANY as u32);
+    chat.goes_on().await;
+    let mut answer = vec![0; 4096];
+    for pipe in &mut pipes {
+        write(pipe, OPEN).await;
+    }
+    for pipe in &mut pipes {
+        assert!(pipe.read(&mut answer).await.unwrap() > 300, "a header and features");
+    }
+    let opened = each(then);
+    chat.goes_on().await;
+    let start =
+        format!("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{}", "x".repeat(10_000));
+    for pipe in pipes.iter_mut().take(MANY / 10) {
+        write(pipe, &start).await;
+    }
+    for _ in 0..MANY / 100 {
+        settle().await;
+    }
+    let unfinished = opened + (LIVE.get() - then - opened * MANY as isize) / (MANY / 10) as isize;
+    println!(
+        "bytes each: {silent} silent, {opened} opened, {unfinished} with an unfinished element of 10 kB"
+    );
+    assert!(silent <= 2048, "{silent}");
+    assert!(opened <= 4096, "{opened}");
+    // The pipe's own buffer keeps its capacity and counts with it.
+    assert!(unfinished <= 40 * 1024, "{unfinished}");
+    chat.goes_on().await;
+    // All run out of time together, are told so, and leave nothing behind.
+    chat.wire.advance(chat.wire.node.limits.negotiation_seconds).await;
+    let told = pipes.first_mut().unwrap();
+    let count = told.read(&mut answer).await.unwrap();
+    assert!(String::from_utf8_lossy(&answer[..count]).contains("<connection-timeout"));
+    drop(pipes);
+    until(|| (chat.wire.node.links.len(), chat.wire.gate.counts().half_open) == (2, 0)).await;
+    chat.goes_on().await;
+    let left = LIVE.get() - then;
+    assert!(left < 1024 * 1024, "{left} bytes are left");
+}
+
+/// Bytes that are no TLS, where TLS is expected. At most 256 kB a connection, mostly the buffers of the thread.
+#[tokio::test]
+async fn tls_garbage() {
+    let mut chat = Chat::start(|_| {}).await;
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    for round in 0..120 {
+        let mut garbage = vec![0_u8; 40 + round * 300];
+        for byte in &mut garbage {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            *byte = random as u8;
+        }
+        match round % 4 {
+            // A record header that promises a handshake, an alert, application data.
+            1 => garbage[..5].copy_from_slice(&[22, 3, 1, 0x40, 0]),
+            2 => garbage[..5].copy_from_slice(&[21, 3, 3, 0, 2]),
+            3 => garbage[..5].copy_from_slice(&[23, 3, 3, 0x41, 0]),
+            _ => {}
+        }
+        let mut client = chat.stranger().await;
+        client.send("<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
+        client.element().await;
+        let then = watch();
+        let _ = client.try_send(&garbage).await;
+        client.half_close().await;
+        let rest = client.rest().await;
+        assert!(!rest.contains("stream"), "section 5.4.3.2: no closing tag; {rest:?}");
+        assert!(peak_since(then) <= 256 * 1024, "{}", peak_since(then));
+        chat.goes_on().await;
+    }
+    assert_eq!(chat.wire.node.table.sessions(), 2);
+}
+
+/// Good TLS, bad XML inside.
+#[tokio::test]
+async fn bad_input_inside_tls() {
+    let mut chat = Chat::start(|_| {}).await;
+    for (input, condition) in [
+        (message("<!-- x -->"), C::RestrictedXml),
+        (b"<message></presence>".to_vec(), C::NotWellFormed),
+        (message(&"x".repeat(300_000)), C::PolicyViolation),
+        (b"\xff".to_vec(), C::NotWellFormed),
+    ] {
+        let mut client = chat.wire.connect_with(4096);
+        client.open().await;
+        client.start_tls(&TlsClient::default()).await;
+        client.open().await;
+        client.finish_login(sasl::Mechanism::ScramSha256Plus, "juliet", "balcony").await;
+        chat.refuses(client, &input, condition, 1_600 * 1024).await;
+    }
+}
+
+/// Over real sockets the last words arrive although the client was still sending: the connection is not reset.
+#[tokio::test]
+async fn the_condition_arrives_over_tcp() {
+    let mut chat = Chat::start(|_| {}).await;
+    for _ in 0..20 {
+        let mut client = chat.wire.connect_tcp().await;
+        client.open().await;
+        let _ = client.try_send(message(&"x".repeat(400_000))).await;
+        client.ends_with(C::PolicyViolation).await;
+        chat.goes_on().await;
+    }
+}
+
+/// A valid session with a few bytes changed, many times: it ends in order or it goes on, and nobody else notices.
+#[tokio::test]
+async fn mutated_sessions() {
+    let mut chat = Chat::start(|setup| {
+        setup.policy = Policy { plain_without_tls: true, ..setup.policy.clone() };
+    })
+    .await;
+    let plain = sasl::text::challenge(&sasl::client::plain(None, "juliet", PASSWORD));
+    let text = format!(
+        "{OPEN}<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{plain}</auth>{OPEN}\
+         <iq type='set' id='b'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>x</resource></bind></iq>\
+         <presence/><message to='juliet@example.com/x' id='1'><body>a&amp;b</body></message></stream:stream>"
+    );
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % below as u64) as usize
+    };
+    let (mut whole, mut cut) = (0, 0);
+    for _ in 0..1500 {
+        let mut input = text.clone().into_bytes();
+        for _ in 0..=next(3) {
+            let at = next(input.len());
+            match next(3) {
+                0 => input[at] = next(256) as u8,
+                1 => drop(input.remove(at)),
+                _ => input.insert(at, b"<>&'\"/=:x \0\xff"[next(12)]),
+            }
+        }
+        let mut client = chat.wire.connect_with(8192);
+        let _ = client.try_send(&input).await;
+        client.half_close().await;
+        let rest = client.rest().await;
+        if rest.contains("<body>") {
+            whole += 1
+        } else {
+            cut += 1
+        }
+        assert!(!rest.contains("internal-server-error"), "{}", String::from_utf8_lossy(&input));
+    }
+    assert!(whole > 10 && cut > 10, "{whole} {cut}");
+    chat.goes_on().await;
+    settle().await;
+    assert_eq!(chat.wire.node.table.sessions(), 2);
+    assert!(!matches!(chat.romeo.hear_now().await, Some(Heard::Eof)));
+}
