@@ -1,0 +1,288 @@
+//! A client of a play: a byte stream, the login, and what came and was not looked at yet.
+//!
+//! RFC 6120 sections 4 to 7: header, STARTTLS if it is offered, SCRAM (the strongest offered) or PLAIN under TLS, binding.
+//! [`crate::wire::Client`] is for tests that look at single bytes and at one server; this one logs in anywhere.
+//!
+//! The trap: certificates are not checked, since plays run against servers that sign for themselves.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sasl::Mechanism;
+use sasl::client::{Gs2, Scram};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
+use xml::{Limits, Scan, Scanner};
+
+use super::shape::Shape;
+
+/// Longest wait for what must come. Only failing plays wait so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// What comes from the server.
+pub(super) enum Heard {
+    Header,
+    Element(Shape),
+    Closed,
+}
+
+/// A client that is connected.
+pub(super) struct Actor {
+    io: Box<dyn Io>,
+    scanner: Scanner,
+    input: Vec<u8>,
+    secure: bool,
+    /// Its full address.
+    pub(super) full: String,
+    /// Stream features after the login.
+    pub(super) offered: Shape,
+    /// What was read while something else was awaited.
+    pub(super) early: VecDeque<Shape>,
+}
+
+/// Why a login failed.
+pub(super) enum Refusal {
+    /// The server said so, with this condition.
+    Condition(String),
+    /// Something else.
+    Broken(String),
+}
+
+impl From<String> for Refusal {
+    fn from(message: String) -> Refusal {
+        Refusal::Broken(message)
+    }
+}
+
+impl Actor {
+    /// From the first byte to a bound resource.
+    pub(super) async fn login(
+        io: Box<dyn Io>,
+        domain: &str,
+        user: &str,
+        password: &str,
+        resource: &str,
+    ) -> Result<Actor, Refusal> {
+        let offered = Shape::read("<none/>")?;
+        let mut actor = Actor {
+            io,
+            scanner: Scanner::new(),
+            input: Vec::new(),
+            secure: false,
+            full: String::new(),
+            offered,
+            early: VecDeque::new(),
+        };
+        let mut features = actor.open(domain).await?;
+        if features.child("starttls").is_some() {
+            actor = actor.start_tls(domain).await?;
+            features = actor.open(domain).await?;
+        }
+        actor.authenticate(&features, user, password).await?;
+        actor.offered = actor.open(domain).await?;
+        actor.bind(resource).await?;
+        Ok(actor)
+    }
+
+    async fn open(&mut self, domain: &str) -> Result<Shape, Refusal> {
+        self.scanner = Scanner::new();
+        let header = format!(
+            "<?xml version='1.0'?><stream:stream to='{domain}' version='1.0' xmlns='jabber:client' \
+             xmlns:stream='http://etherx.jabber.org/streams'>"
+        );
+        self.send(&header).await?;
+        match self.hear().await? {
+            Heard::Header => {}
+            _ => return Err("the server did not open its stream".to_owned().into()),
+        }
+        let features = self.element().await?;
+        match features.name.as_str() {
+            "features" => Ok(features),
+            _ => Err(refusal(&features)),
+        }
+    }
+
+    async fn start_tls(mut self, domain: &str) -> Result<Actor, Refusal> {
+        self.send("<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await?;
+        let answer = self.element().await?;
+        if answer.name != "proceed" {
+            return Err(refusal(&answer));
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("TLS cannot be set up: {error}"))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            .with_no_client_auth();
+        let name = ServerName::try_from(domain.to_owned()).map_err(|error| format!("{domain}: {error}"))?;
+        let shaken = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, self.io);
+        let stream = tokio::time::timeout(PATIENCE, shaken).await.map_err(|_| "the handshake does not end".to_owned())?;
+        self.io = Box::new(stream.map_err(|error| format!("the handshake failed: {error}"))?);
+        self.secure = true;
+        Ok(self)
+    }
+
+    async fn authenticate(&mut self, features: &Shape, user: &str, password: &str) -> Result<(), Refusal> {
+        let offered: Vec<&str> = features
+            .child("mechanisms")
+            .map(|m| m.children.iter().map(|c| c.text.as_str()).collect())
+            .unwrap_or_default();
+        let known = [Mechanism::ScramSha256, Mechanism::ScramSha1];
+        let Some(mechanism) = known.into_iter().find(|m| offered.contains(&m.name())) else {
+            if self.secure && offered.contains(&"PLAIN") {
+                self.auth("PLAIN", &sasl::client::plain(None, user, password)).await?;
+                let answer = self.element().await?;
+                return if answer.name == "success" { Ok(()) } else { Err(refusal(&answer)) };
+            }
+            return Err(format!("the server offers only {}", offered.join(", ")).into());
+        };
+        let hash = mechanism.hash().ok_or("not SCRAM".to_owned())?;
+        let mut scram = Scram::new(hash, Gs2::None, user, password);
+        self.auth(mechanism.name(), &scram.first()).await?;
+        let challenge = self.element().await?;
+        if challenge.name != "challenge" {
+            return Err(refusal(&challenge));
+        }
+        let bad = |_| "the server does not speak SCRAM".to_owned();
+        let data = sasl::text::response(&challenge.text).map_err(|_| "the challenge is not base 64".to_owned())?;
+        let last = scram.last(&data, None).map_err(bad)?;
+        let text = sasl::text::additional(Some(&last));
+        self.send(&format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{text}</response>")).await?;
+        let answer = self.element().await?;
+        if answer.name == "success" { Ok(()) } else { Err(refusal(&answer)) }
+    }
+
+    async fn auth(&mut self, mechanism: &str, initial: &[u8]) -> Result<(), String> {
+        let text = sasl::text::additional(Some(initial));
+        let ns = "urn:ietf:params:xml:ns:xmpp-sasl";
+        self.send(&format!("<auth xmlns='{ns}' mechanism='{mechanism}'>{text}</auth>")).await
+    }
+
+    async fn bind(&mut self, resource: &str) -> Result<(), Refusal> {
+        let wanted =
+            if resource.is_empty() { String::new() } else { format!("<resource>{resource}</resource>") };
+        self.send(&format!(
+            "<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>{wanted}</bind></iq>"
+        ))
+        .await?;
+        let answer = self.element().await?;
+        let jid = answer.child("bind").and_then(|bind| bind.child("jid"));
+        self.full = jid.ok_or_else(|| refusal(&answer))?.text.clone();
+        Ok(())
+    }
+
+    pub(super) async fn send(&mut self, text: &str) -> Result<(), String> {
+        let write = async {
+            self.io.write_all(text.as_bytes()).await?;
+            self.io.flush().await
+        };
+        let written = tokio::time::timeout(PATIENCE, write).await.map_err(|_| "the server does not read".to_owned())?;
+        written.map_err(|error| format!("the connection is gone: {error}"))
+    }
+
+    /// What comes next from the connection, whatever is in [`Actor::early`].
+    pub(super) async fn hear(&mut self) -> Result<Heard, String> {
+        let heard = tokio::time::timeout(PATIENCE, self.listen()).await;
+        heard.map_err(|_| format!("nothing came within {} s", PATIENCE.as_secs()))?
+    }
+
+    async fn element(&mut self) -> Result<Shape, String> {
+        match self.hear().await? {
+            Heard::Element(shape) => Ok(shape),
+            _ => Err("the server ended the stream".to_owned()),
+        }
+    }
+
+    async fn listen(&mut self) -> Result<Heard, String> {
+        let limits = Limits { element_bytes: 16 << 20, ..Limits::DEFAULT };
+        loop {
+            let found = self.scanner.scan(&self.input, &limits).map_err(|e| format!("the server sent no XML: {e}"))?;
+            let (heard, used) = match found {
+                Scan::More { skip } => (None, skip),
+                Scan::Open { end, .. } => (Some(Heard::Header), end),
+                Scan::Element { start, end } => {
+                    let text = String::from_utf8_lossy(&self.input[start..end]).into_owned();
+                    (Some(Heard::Element(Shape::read(&text)?)), end)
+                }
+                Scan::Close { end } => (Some(Heard::Closed), end),
+            };
+            self.input.drain(..used);
+            if let Some(heard) = heard {
+                return Ok(heard);
+            }
+            let mut buffer = [0; 16_384];
+            match self.io.read(&mut buffer).await {
+                Ok(0) | Err(_) => return Ok(Heard::Closed),
+                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+
+    /// Waits until the server has answered a request; what came before is kept.
+    pub(super) async fn sync(&mut self, id: &str) -> Result<(), String> {
+        self.send(&format!("<iq type='get' id='{id}'><ping xmlns='urn:xmpp:ping'/></iq>")).await?;
+        loop {
+            let shape = self.element().await?;
+            if shape.name == "iq" && shape.attrs.get("id").is_some_and(|i| i == id) {
+                return Ok(());
+            }
+            self.early.push_back(shape);
+        }
+    }
+}
+
+/// The condition of a stream error, SASL failure or stanza error.
+pub(super) fn condition(shape: &Shape) -> String {
+    let inner = shape.child("error").unwrap_or(shape);
+    inner.children.first().map_or_else(|| inner.name.clone(), |c| c.name.clone())
+}
+
+fn refusal(shape: &Shape) -> Refusal {
+    Refusal::Condition(condition(shape))
+}
+
+/// Trusts any certificate; signatures are checked all the same.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let schemes = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, schemes)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let schemes = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, schemes)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,278 @@
+//! Acts a play on a stage.
+//!
+//! The trap: connections over memory run only while the play awaits, so a step that looks at what is *not* there goes
+//! through [`Run::quiet`] first.
+
+use std::collections::BTreeMap;
+
+use super::actor::{Actor, Heard, Io, Refusal, condition};
+use super::shape::{Shape, Words, fill};
+use super::{Order, Play, PlayError, Stage, What};
+use crate::wire::{PIPE, settle};
+
+/// Acts the whole play.
+///
+/// # Errors
+/// The first step that goes otherwise than written.
+pub async fn run(play: &Play, stage: &Stage) -> Result<(), PlayError> {
+    let first = play.steps.first().map_or(1, |step| step.line);
+    let fail = |line: usize, message: String| PlayError { play: play.name.clone(), line, message };
+    let mut run = Run { play, stage, actors: BTreeMap::new(), words: Words::new(), syncs: 0 };
+    run.prepare().await.map_err(|message| fail(first, format!("before the play: {message}")))?;
+    for step in &play.steps {
+        run.step(&step.what).await.map_err(|message| fail(step.line, message))?;
+    }
+    // What came and was not written is a fault, too.
+    let last = play.steps.last().map_or(1, |step| step.line);
+    run.quiet().await.map_err(|message| fail(last, format!("after the play: {message}")))?;
+    for (who, actor) in &run.actors {
+        if let Some(shape) = actor.early.front() {
+            let name = &play.clients[*who].name;
+            return Err(fail(last, format!("after the play {name} has still {}", show(shape))));
+        }
+    }
+    Ok(())
+}
+
+struct Run<'a> {
+    play: &'a Play,
+    stage: &'a Stage,
+    actors: BTreeMap<usize, Actor>,
+    words: Words,
+    syncs: u32,
+}
+
+impl Run<'_> {
+    fn domain(&self) -> String {
+        match self.stage {
+            Stage::Memory(wire) => wire.address("x").domain().to_owned(),
+            Stage::Host(host) => host.domain.clone(),
+        }
+    }
+
+    async fn prepare(&mut self) -> Result<(), String> {
+        let domain = self.domain();
+        for (user, local, password) in self.play.accounts(self.stage) {
+            self.words.insert(user, format!("{local}@{domain}"));
+            if let Stage::Memory(wire) = self.stage {
+                wire.user_with(&local, &password).await;
+            }
+        }
+        for client in &self.play.clients {
+            let full = format!("{}/{}", self.words[&client.user], client.resource);
+            self.words.insert(format!("{}.full", client.name), full);
+        }
+        self.words.insert("server".to_owned(), domain);
+        for (one, other) in &self.play.friends {
+            let of = |user: &str| self.play.clients.iter().position(|c| c.user == user).unwrap_or_default();
+            let pair = [of(one), of(other)];
+            for who in pair {
+                self.connect(who).await.map_err(said)?;
+                self.actor(who)?.send("<presence/>").await?;
+            }
+            for (who, kind, whom) in [
+                (pair[0], "subscribe", other),
+                (pair[1], "subscribed", one),
+                (pair[1], "subscribe", one),
+                (pair[0], "subscribed", other),
+            ] {
+                self.quiet().await?;
+                let to = self.words[whom].clone();
+                self.actor(who)?.send(&format!("<presence type='{kind}' to='{to}'/>")).await?;
+            }
+            self.quiet().await?;
+            for who in pair {
+                self.leave(who).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn actor(&mut self, who: usize) -> Result<&mut Actor, String> {
+        let name = &self.play.clients[who].name;
+        self.actors.get_mut(&who).ok_or_else(|| format!("{name} is not connected"))
+    }
+
+    async fn connect(&mut self, who: usize) -> Result<(), Refusal> {
+        let client = &self.play.clients[who];
+        if self.actors.contains_key(&who) {
+            return Err(format!("{} is connected already", client.name).into());
+        }
+        let accounts = self.play.accounts(self.stage);
+        let (_, local, account) =
+            accounts.iter().find(|(user, ..)| *user == client.user).ok_or("no account".to_owned())?;
+        let password = client.password.as_ref().unwrap_or(account);
+        let io: Box<dyn Io> = match self.stage {
+            Stage::Memory(wire) => {
+                let (connection, pipe) = wire.connection(PIPE);
+                tokio::runtime::Handle::current().spawn(connection);
+                Box::new(pipe)
+            }
+            Stage::Host(host) => {
+                let stream = tokio::net::TcpStream::connect(&host.address)
+                    .await
+                    .map_err(|error| format!("{} does not answer: {error}", host.address))?;
+                stream.set_nodelay(true).map_err(|error| error.to_string())?;
+                Box::new(stream)
+            }
+        };
+        let actor = Actor::login(io, &self.domain(), local, password, &client.resource).await?;
+        self.words.insert(format!("{}.full", client.name), actor.full.clone());
+        self.actors.insert(who, actor);
+        Ok(())
+    }
+
+    async fn leave(&mut self, who: usize) -> Result<(), String> {
+        let mut actor = self.actors.remove(&who).ok_or("it is not connected")?;
+        actor.send("</stream:stream>").await?;
+        while !matches!(actor.hear().await?, Heard::Closed) {}
+        Ok(())
+    }
+
+    /// Waits until the server has done everything that any client caused.
+    async fn quiet(&mut self) -> Result<(), String> {
+        if let Stage::Memory(_) = self.stage {
+            settle().await;
+        }
+        // Twice: what the first round finds done may have sent something to a client asked before.
+        for _ in 0..2 {
+            self.syncs += 1;
+            let id = format!("play-sync-{}", self.syncs);
+            for (who, actor) in &mut self.actors {
+                let name = &self.play.clients[*who].name;
+                actor.sync(&id).await.map_err(|message| format!("{name}: {message}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, what: &What) -> Result<(), String> {
+        match what {
+            What::Connects(who) => self.connect(*who).await.map_err(said),
+            What::Refused(who, condition) => match self.connect(*who).await {
+                Err(Refusal::Condition(found)) if found == *condition => Ok(()),
+                Err(other) => Err(said(other)),
+                Ok(()) => Err("the login succeeds".to_owned()),
+            },
+            What::Online(who) => {
+                self.connect(*who).await.map_err(said)?;
+                let hello = "<iq type='get' id='online'><query xmlns='jabber:iq:roster'/></iq><presence/>";
+                self.actor(*who)?.send(hello).await?;
+                self.quiet().await?;
+                self.actor(*who)?.early.clear();
+                Ok(())
+            }
+            What::Offered(who, text) => {
+                let offered = self.actor(*who)?.offered.clone();
+                for want in Shape::read_all(text)? {
+                    let found = offered.children.iter().any(|c| want.matches(c, &mut self.words, &[]).is_ok());
+                    if !found {
+                        return Err(format!("{} is not among {}", show(&want), show(&offered)));
+                    }
+                }
+                Ok(())
+            }
+            What::Disconnects(who) => self.leave(*who).await,
+            What::Loses(who) => {
+                self.actors.remove(who).ok_or("it is not connected")?;
+                self.quiet().await
+            }
+            What::Disconnected(who, condition) => self.disconnected(*who, condition.as_deref()).await,
+            What::Sends(who, text) => {
+                let text = fill(text, &self.words, true)?;
+                self.actor(*who)?.send(&text).await
+            }
+            What::Receives(who, text, order) => self.receives(*who, text, *order).await,
+            What::Nothing(who) => {
+                self.quiet().await?;
+                match self.actor(*who)?.early.front() {
+                    None => Ok(()),
+                    Some(shape) => Err(format!("received {}", show(shape))),
+                }
+            }
+            What::Forgets(who) => {
+                self.quiet().await?;
+                self.actor(*who)?.early.clear();
+                Ok(())
+            }
+            What::Pass(seconds) => match self.stage {
+                Stage::Memory(wire) => {
+                    wire.advance(*seconds).await;
+                    Ok(())
+                }
+                Stage::Host(_) => Err("time passes only over memory".to_owned()),
+            },
+        }
+    }
+
+    async fn disconnected(&mut self, who: usize, wanted: Option<&str>) -> Result<(), String> {
+        let mut actor = self.actors.remove(&who).ok_or("it is not connected")?;
+        let mut found = None;
+        loop {
+            match actor.hear().await? {
+                Heard::Closed => break,
+                Heard::Element(shape) if shape.name == "error" => found = Some(condition(&shape)),
+                Heard::Element(shape) => return Err(format!("received {} instead of the end", show(&shape))),
+                Heard::Header => return Err("received a stream header".to_owned()),
+            }
+        }
+        if found.as_deref() == wanted {
+            return Ok(());
+        }
+        let or = |c: Option<&str>| c.unwrap_or("no error").to_owned();
+        Err(format!("ended with {} where {} is written", or(found.as_deref()), or(wanted)))
+    }
+
+    async fn next(&mut self, who: usize) -> Result<Shape, String> {
+        let actor = self.actor(who)?;
+        if let Some(shape) = actor.early.pop_front() {
+            return Ok(shape);
+        }
+        match actor.hear().await? {
+            Heard::Element(shape) => Ok(shape),
+            _ => Err("the stream has ended".to_owned()),
+        }
+    }
+
+    async fn receives(&mut self, who: usize, text: &str, order: Order) -> Result<(), String> {
+        let mut wanted = Shape::read_all(text)?;
+        while !wanted.is_empty() {
+            let got = self.next(who).await.map_err(|message| format!("{message}; {} is missing", show(&wanted[0])))?;
+            let many = if order == Order::Written { 1 } else { wanted.len() };
+            let mut why = Vec::new();
+            let found = wanted[..many].iter().position(|want| {
+                want.matches(&got, &mut self.words, &self.play.ignores).map_err(|reason| why.push(reason)).is_ok()
+            });
+            match found {
+                Some(at) => drop(wanted.remove(at)),
+                None => return Err(format!("received {}\n  {}", show(&got), why.join("\n  "))),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn said(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::Condition(condition) => format!("the login is refused: {condition}"),
+        Refusal::Broken(message) => message,
+    }
+}
+
+/// An element for a person.
+fn show(shape: &Shape) -> String {
+    let mut out = format!("<{}", shape.name);
+    if shape.ns != "jabber:client" {
+        out.push_str(&format!(" xmlns='{}'", shape.ns));
+    }
+    for (name, value) in &shape.attrs {
+        out.push_str(&format!(" {name}='{value}'"));
+    }
+    if shape.children.is_empty() && shape.text.is_empty() {
+        return out + "/>";
+    }
+    out.push('>');
+    out.push_str(&shape.text);
+    shape.children.iter().for_each(|child| out.push_str(&show(child)));
+    out + &format!("</{}>", shape.name)
+}
