@@ -65,8 +65,9 @@ pub struct Port {
 impl Port {
     /// Elements of a stranger may be this long. RFC 6120 §13.12 forbids limits below 10 000 bytes.
     pub const EARLY_ELEMENT_BYTES: u32 = 16_384;
-    /// What may wait for one peer unless the port says otherwise: one element of the largest size and some presence.
-    pub const UNSENT_BYTES: u32 = 524_288;
+    /// What may wait for one peer unless the port says otherwise. A safety net: whoever queues keeps a measure of its own
+    /// and adds one answer to it, of which a large roster makes the largest (5000 contacts are a megabyte).
+    pub const UNSENT_BYTES: u32 = 4_194_304;
 
     /// A port with default limits.
     pub fn new(kind: Kind, local: SocketAddr) -> Port {

@@ -1,5 +1,7 @@
 //! Resource binding: RFC 6120 section 7.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
+
 use stanza::StreamCondition;
 use testkit::wire::{PASSWORD, Setup, Wire};
 use throng_core::Limits;

@@ -1,6 +1,8 @@
 //! Input in pieces: RFC 6120 section 4 promises nothing about packets. Every cut of a whole session means the same,
 //! and a session that is cut off anywhere leaves nothing behind.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
+
 use net::Pipe;
 use testkit::wire::{Heard, OPEN, PASSWORD, PIPE, Seen, Setup, TlsClient, Wire, settle, until};
 use throng_streams::Policy;
@@ -108,7 +110,7 @@ async fn tls_through_small_pipes() {
 async fn truncated(wire: &Wire, bytes: &[u8], half_close: bool) {
     let (connection, mut pipe): (_, Pipe) = wire.connection(PIPE);
     tokio::runtime::Handle::current().spawn(connection);
-    pipe.write_all(bytes).await.unwrap();
+    assert!(pipe.write_all(bytes).await.is_ok());
     settle().await;
     if half_close {
         pipe.close();
@@ -124,7 +126,7 @@ async fn cut_off_at_every_byte() {
     for half_close in [false, true] {
         for cut in 0..text.len() {
             truncated(&wire, &text.as_bytes()[..cut], half_close).await;
-            until(|| wire.node.links.len() == 0).await;
+            until(|| wire.node.links.is_empty()).await;
             assert_eq!((wire.node.table.sessions(), wire.gate.counts().connections), (0, 0), "cut at {cut}");
         }
     }

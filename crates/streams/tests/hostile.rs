@@ -4,6 +4,7 @@
 //! Memory is counted by the allocator of this program, per thread; each test has its thread, and the pipes and the
 //! clients on it are counted with the server. The bounds are stated where they are asserted.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 #![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
 #![allow(clippy::print_stdout, reason = "the figures are worth reading")]
 
@@ -520,7 +521,7 @@ async fn a_stranger_that_never_reads() {
 }
 
 async fn write(pipe: &mut Pipe, text: &str) {
-    pipe.write_all(text.as_bytes()).await.unwrap();
+    assert!(pipe.write_all(text.as_bytes()).await.is_ok());
 }
 
 /// Ten thousand connections that never log in. Bytes of heap for each, with its task and its pipe: 2 kB silent, 4 kB with an
@@ -639,7 +640,7 @@ async fn the_condition_arrives_over_tcp() {
     for _ in 0..20 {
         let mut client = chat.wire.connect_tcp().await;
         client.open().await;
-        let _ = client.try_send(message(&"x".repeat(400_000))).await;
+        client.try_send(message(&"x".repeat(400_000))).await.expect("a connection that is not reset");
         client.ends_with(C::PolicyViolation).await;
         chat.goes_on().await;
     }

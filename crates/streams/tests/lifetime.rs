@@ -2,6 +2,8 @@
 //!
 //! Time is a manual clock; `advance` sweeps once a second, as the program does.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +14,7 @@ use testkit::wire::{Client, Heard, Setup, Wire, settle};
 use throng_core::effect::Effects;
 use throng_core::feature::{Builder, Feature};
 use throng_core::hooks::{Flow, Interest, Outcome, OutgoingCtx, Phase, Verdict};
+use throng_core::session::Stamp;
 use throng_core::{Frame, Limits};
 use throng_streams::Connection;
 use tokio::sync::Semaphore;
@@ -276,6 +279,25 @@ async fn a_receiver_that_never_reads_is_closed_and_one_that_reads_slowly_is_not(
     }
     wire.advance(patience).await;
     assert_eq!(wire.node.table.sessions(), 1, "not read for {patience} s");
+    juliet.sync().await;
+}
+
+/// Larger than a stanza of a client may be: what the server makes itself, such as a large roster.
+#[tokio::test]
+async fn a_large_answer_fits() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.connect_with(1024);
+    juliet.login("juliet", "balcony").await;
+    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    let session = account.session("balcony").unwrap();
+    let text = format!("<iq type='result' id='1'><x xmlns='u:x'>{}</x></iq>", "x".repeat(900_000));
+    for _ in 0..2 {
+        let frame = Frame::read(text.as_bytes()).unwrap();
+        assert!(wire.node.enqueue(&session, frame, Stamp::Full));
+    }
+    for _ in 0..2 {
+        assert!(juliet.element().await.0.len() > 900_000);
+    }
     juliet.sync().await;
 }
 

@@ -1,5 +1,7 @@
 //! Opening and ending of streams: RFC 6120 sections 4.2 to 4.4 and 4.7 to 4.9, in the order of the sections.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
+
 use stanza::StreamCondition;
 use testkit::wire::{Heard, OPEN, Setup, Wire};
 

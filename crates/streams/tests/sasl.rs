@@ -1,5 +1,7 @@
 //! SASL: RFC 6120 sections 6 and 13.8, XEP-0178 1.2, XEP-0440 0.4.1. The mechanisms themselves are tested where they are.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
+
 use sasl::{Credentials, Mechanism};
 use stanza::StreamCondition;
 use testkit::wire::{Authority, Client, PASSWORD, Setup, TlsClient, Wire};

@@ -1,5 +1,7 @@
 //! Stanzas on a bound stream: RFC 6120 section 8, and the whole of section 9.1.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
+
 use sasl::Mechanism;
 use stanza::StreamCondition;
 use testkit::wire::{Client, OPEN, Seen, Setup, TlsClient, Wire, settle};

@@ -193,10 +193,10 @@ impl Client {
             if let Some(heard) = heard {
                 return heard;
             }
-            let mut buffer = [0; 16_384];
-            match self.io().read(&mut buffer).await {
-                Ok(0) | Err(_) => return Heard::Eof,
-                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
+            let io = self.io.as_mut().expect("a connection");
+            self.input.reserve(4096);
+            if !matches!(io.read_buf(&mut self.input).await, Ok(1..)) {
+                return Heard::Eof;
             }
         }
     }
