@@ -1,8 +1,10 @@
 //! The end of a stream: RFC 6120 section 4.4.
 //!
 //! The last words are flushed, the outgoing direction is closed, and what still arrives is read and thrown away
-//! for a moment: closing a socket with unread input makes the kernel reset the connection, and the peer would
-//! lose the words.
+//! for a moment: closing a socket with unread input makes the kernel reset the connection, and the peer may
+//! lose the words. (Linux lets it read them all the same; other systems do not.)
+//!
+//! The trap: the session is over by now. Nothing here may ask the engine for anything.
 
 use std::task::{Context, Poll};
 

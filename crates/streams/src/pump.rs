@@ -3,6 +3,9 @@
 //! One poll reads what is there, then writes what is queued in as few system calls as possible; several stanzas
 //! that arrive together for the same receiver leave together. Reading stops while a stanza waits for the store
 //! (order), and while the peer does not read (memory).
+//!
+//! The trap: whatever leaves `write` with frames in the queue must know who wakes the task: the socket (it was not
+//! writable) or the task itself. The link wakes it only for what is new.
 
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
