@@ -91,6 +91,8 @@ pub struct Link {
     inner: Mutex<Inner>,
 }
 
+/// A batch above this size hands the buffer on, so that dense traffic does not allocate.
+const FEW: usize = 8;
 /// Written behind each stanza's own bytes in the queue: pointer, head, allocation.
 const ITEM_OVERHEAD: u32 = 128;
 const NEVER: u32 = u32::MAX;
@@ -168,7 +170,13 @@ impl Link {
             return Taken { ending, more: false };
         }
         if inner.bytes.iter().sum::<u32>() <= bytes {
-            std::mem::swap(&mut inner.queue, into);
+            if inner.queue.len() > FEW {
+                std::mem::swap(&mut inner.queue, into);
+            } else {
+                // The last batch before a session falls quiet is a small one: it leaves no buffer behind.
+                into.extend(inner.queue.drain(..));
+                inner.queue.shrink_to_fit();
+            }
             inner.bytes = [0; 3];
             let emptied = inner.emptied.take();
             drop(inner);
@@ -384,6 +392,24 @@ mod tests {
         link.push(item("<message/>"), &limits());
         assert_eq!(link.end().len(), 1);
         assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Closed);
+    }
+
+    #[test]
+    fn a_small_batch_leaves_no_buffer_behind() {
+        let link = Link::new();
+        let mut batch = Batch::new();
+        let fill = |n: usize| {
+            for _ in 0..n {
+                link.push(item("<presence/>"), &Limits::default());
+            }
+        };
+        for n in [20, 20, 5, 1] {
+            fill(n);
+            link.take(&mut Context::from_waker(Waker::noop()), &mut batch);
+            assert_eq!(batch.len(), n);
+            batch.clear();
+        }
+        assert!(!link.inner.lock().queue.spilled());
     }
 
     #[test]
