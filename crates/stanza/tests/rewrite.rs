@@ -30,10 +30,17 @@ impl Random {
 
 const NAMES: [&str; 4] = ["message", "presence", "iq", "message"];
 const BLANKS: [&str; 5] = [" ", " ", "  ", "\n", "\t "];
-const ADDRESSES: [&str; 6] =
-    ["juliet@example.com", "romeo@example.net/orchard", "", "a&amp;b@example.com/x&apos;y", "é@example.com/é", "&#x4a;"];
+const ADDRESSES: [&str; 6] = [
+    "juliet@example.com",
+    "romeo@example.net/orchard",
+    "",
+    "a&amp;b@example.com/x&apos;y",
+    "é@example.com/é",
+    "&#x4a;",
+];
 const VALUES: [&str; 6] = ["1", "", "a&lt;b", "it&quot;s", "ünïcode", "&#10;"];
-const TYPES: [&str; 10] = ["chat", "get", "set", "result", "error", "subscribe", "unavailable", "headline", "groupchat", "none"];
+const TYPES: [&str; 10] =
+    ["chat", "get", "set", "result", "error", "subscribe", "unavailable", "headline", "groupchat", "none"];
 const CHILDREN: [&str; 12] = [
     "<body>Wherefore art thou?</body>",
     "<body/>",
@@ -52,7 +59,11 @@ const CHILDREN: [&str; 12] = [
 fn attribute(random: &mut Random, name: &str, value: &str, out: &mut String) {
     let quote = random.one(&["'", "\""]);
     out.push_str(random.one(&BLANKS));
-    out.push_str(&format!("{name}{}={}{quote}{value}{quote}", random.one(&["", "", " "]), random.one(&["", "", "\n"])));
+    out.push_str(&format!(
+        "{name}{}={}{quote}{value}{quote}",
+        random.one(&["", "", " "]),
+        random.one(&["", "", "\n"])
+    ));
 }
 
 fn stanza(random: &mut Random) -> String {
@@ -120,7 +131,8 @@ fn what_is_rewritten_reads_back_the_same() {
 fn the_seeds_of_the_fuzz_target_are_stanzas() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/head");
     let seeds = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
-    let seeds: Vec<_> = seeds.filter(|p| p.file_name().unwrap().to_string_lossy().starts_with("seed-")).collect();
+    let seeds: Vec<_> =
+        seeds.filter(|p| p.file_name().unwrap().to_string_lossy().starts_with("seed-")).collect();
     assert!(seeds.len() >= 6, "{seeds:?}");
     for seed in seeds {
         assert!(check(&std::fs::read(&seed).unwrap()), "{}", seed.display());

@@ -48,7 +48,8 @@ fn reread(bytes: &[u8], told: &Head, scope: &Scope) {
 pub(crate) fn check(data: &[u8]) -> bool {
     // A stream whose content namespace is the client's, and one that declares nothing else.
     let scope = Scope::client();
-    let (Ok(Element::Stanza(head)) | Ok(Element::BadType(head))) = Element::read(data, &scope, &Limits::DEFAULT)
+    let (Ok(Element::Stanza(head)) | Ok(Element::BadType(head))) =
+        Element::read(data, &scope, &Limits::DEFAULT)
     else {
         return false;
     };

@@ -124,7 +124,9 @@ impl Actor {
             .with_no_client_auth();
         let name = ServerName::try_from(domain.to_owned()).map_err(|error| format!("{domain}: {error}"))?;
         let shaken = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, self.io);
-        let stream = tokio::time::timeout(PATIENCE, shaken).await.map_err(|_| "the handshake does not end".to_owned())?;
+        let stream = tokio::time::timeout(PATIENCE, shaken)
+            .await
+            .map_err(|_| "the handshake does not end".to_owned())?;
         self.io = Box::new(stream.map_err(|error| format!("the handshake failed: {error}"))?);
         self.secure = true;
         Ok(self)
@@ -152,7 +154,8 @@ impl Actor {
             return Err(refusal(&challenge));
         }
         let bad = |_| "the server does not speak SCRAM".to_owned();
-        let data = sasl::text::response(&challenge.text).map_err(|_| "the challenge is not base 64".to_owned())?;
+        let data =
+            sasl::text::response(&challenge.text).map_err(|_| "the challenge is not base 64".to_owned())?;
         let last = scram.last(&data, None).map_err(bad)?;
         let text = sasl::text::additional(Some(&last));
         self.send(&format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{text}</response>")).await?;
@@ -184,7 +187,8 @@ impl Actor {
             self.io.write_all(text.as_bytes()).await?;
             self.io.flush().await
         };
-        let written = tokio::time::timeout(PATIENCE, write).await.map_err(|_| "the server does not read".to_owned())?;
+        let written =
+            tokio::time::timeout(PATIENCE, write).await.map_err(|_| "the server does not read".to_owned())?;
         written.map_err(|error| format!("the connection is gone: {error}"))
     }
 
@@ -204,7 +208,10 @@ impl Actor {
     async fn listen(&mut self) -> Result<Heard, String> {
         let limits = Limits { element_bytes: 16 << 20, ..Limits::DEFAULT };
         loop {
-            let found = self.scanner.scan(&self.input, &limits).map_err(|e| format!("the server sent no XML: {e}"))?;
+            let found = self
+                .scanner
+                .scan(&self.input, &limits)
+                .map_err(|e| format!("the server sent no XML: {e}"))?;
             let (heard, used) = match found {
                 Scan::More { skip } => (None, skip),
                 Scan::Open { end, .. } => (Some(Heard::Header), end),

@@ -33,7 +33,9 @@ pub fn parse(name: &str, text: &str) -> Result<Play, PlayError> {
         let block = line.strip_suffix(':');
         let mut xml = String::new();
         if block.is_some() {
-            while let Some((_, inside)) = lines.next_if(|(_, l)| l.trim().is_empty() || l.starts_with([' ', '\t'])) {
+            while let Some((_, inside)) =
+                lines.next_if(|(_, l)| l.trim().is_empty() || l.starts_with([' ', '\t']))
+            {
                 xml.push_str(inside.trim());
                 xml.push('\n');
             }
@@ -170,19 +172,34 @@ mod tests {
     #[test]
     fn mistakes_name_their_line() {
         assert_eq!(wrong("romeo connects"), "p:1: no client has the name \"romeo\"; there are: ");
-        assert_eq!(wrong(&format!("{HEAD}juliet connects")), "p:3: no client has the name \"juliet\"; there are: romeo");
+        assert_eq!(
+            wrong(&format!("{HEAD}juliet connects")),
+            "p:3: no client has the name \"juliet\"; there are: romeo"
+        );
         assert_eq!(wrong(&format!("{HEAD}romeo dances")), "p:3: nobody knows how to act \"dances\"");
         assert_eq!(wrong(&format!("{HEAD}romeo sends")), "p:3: \"sends\" needs a colon and XML below");
         assert_eq!(wrong(&format!("{HEAD}romeo sends:\nx")), "p:3: there is no XML below the colon");
         assert!(wrong(&format!("{HEAD}romeo sends:\n <a")).starts_with("p:3: the XML below cannot be read"));
         assert_eq!(wrong(&format!("{HEAD}  <a/>")), "p:3: XML stands below a line that ends in a colon");
         assert_eq!(wrong(&format!("{HEAD}romeo connects:")), "p:3: nothing stands below \"connects\"");
-        assert_eq!(wrong(&format!("{HEAD}client romeo is a/b")), "p:3: there are two clients of the name romeo");
-        assert_eq!(wrong(&format!("{HEAD}client b is a@c/b")), "p:3: write \"a\" without its domain: plays run on any".replace("\"a\"", "\"a@c\""));
+        assert_eq!(
+            wrong(&format!("{HEAD}client romeo is a/b")),
+            "p:3: there are two clients of the name romeo"
+        );
+        assert_eq!(
+            wrong(&format!("{HEAD}client b is a@c/b")),
+            "p:3: write \"a\" without its domain: plays run on any".replace("\"a\"", "\"a@c\"")
+        );
         assert_eq!(wrong(&format!("{HEAD}friends romeo juliet")), "p:3: no client is of the user juliet");
-        assert_eq!(wrong(&format!("{HEAD}romeo connects\ntitle: x")), "p:4: this line belongs above the first step");
+        assert_eq!(
+            wrong(&format!("{HEAD}romeo connects\ntitle: x")),
+            "p:4: this line belongs above the first step"
+        );
         assert_eq!(wrong(&format!("{HEAD}x seconds pass")), "p:3: \"x\" is no number of seconds");
         assert_eq!(wrong(HEAD), "p:1: nothing happens in the play");
-        assert_eq!(wrong("client a is b/c\na connects"), "p:1: the play has no title; begin it with \"title: …\"");
+        assert_eq!(
+            wrong("client a is b/c\na connects"),
+            "p:1: the play has no title; begin it with \"title: …\""
+        );
     }
 }

@@ -165,7 +165,8 @@ impl Run<'_> {
             What::Offered(who, text) => {
                 let offered = self.actor(*who)?.offered.clone();
                 for want in Shape::read_all(text)? {
-                    let found = offered.children.iter().any(|c| want.matches(c, &mut self.words, &[]).is_ok());
+                    let found =
+                        offered.children.iter().any(|c| want.matches(c, &mut self.words, &[]).is_ok());
                     if !found {
                         return Err(format!("{} is not among {}", show(&want), show(&offered)));
                     }
@@ -237,11 +238,16 @@ impl Run<'_> {
     async fn receives(&mut self, who: usize, text: &str, order: Order) -> Result<(), String> {
         let mut wanted = Shape::read_all(text)?;
         while !wanted.is_empty() {
-            let got = self.next(who).await.map_err(|message| format!("{message}; {} is missing", show(&wanted[0])))?;
+            let got = self
+                .next(who)
+                .await
+                .map_err(|message| format!("{message}; {} is missing", show(&wanted[0])))?;
             let many = if order == Order::Written { 1 } else { wanted.len() };
             let mut why = Vec::new();
             let found = wanted[..many].iter().position(|want| {
-                want.matches(&got, &mut self.words, &self.play.ignores).map_err(|reason| why.push(reason)).is_ok()
+                want.matches(&got, &mut self.words, &self.play.ignores)
+                    .map_err(|reason| why.push(reason))
+                    .is_ok()
             });
             match found {
                 Some(at) => drop(wanted.remove(at)),

@@ -65,7 +65,14 @@ impl Shape {
         let text = node.text().into_owned();
         let blank = !children.is_empty() && text.trim().is_empty();
         let ns = node.namespace().name().into_owned();
-        Shape { ns, name: node.name().to_owned(), attrs, children, text: if blank { String::new() } else { text }, more }
+        Shape {
+            ns,
+            name: node.name().to_owned(),
+            attrs,
+            children,
+            text: if blank { String::new() } else { text },
+            more,
+        }
     }
 
     /// The first child of this name.
@@ -83,7 +90,10 @@ impl Shape {
 
     fn compare(&self, got: &Shape, words: &mut Words, ignores: &[String]) -> Result<(), String> {
         if (&self.ns, &self.name) != (&got.ns, &got.name) {
-            return Err(format!("<{} xmlns='{}'/> where <{} xmlns='{}'/> is written", got.name, got.ns, self.name, self.ns));
+            return Err(format!(
+                "<{} xmlns='{}'/> where <{} xmlns='{}'/> is written",
+                got.name, got.ns, self.name, self.ns
+            ));
         }
         let here = &self.name;
         for (name, want) in &self.attrs {
@@ -185,11 +195,18 @@ mod tests {
     #[test]
     fn wildcards_keep_and_overlook() {
         let got = "<message id='7' from='x'><body>Neither</body><other xmlns='urn:o'/></message>";
-        let words = against("<message id='{keep:n}' play:more='y'><body>{keep:text}</body></message>", got).unwrap();
+        let words =
+            against("<message id='{keep:n}' play:more='y'><body>{keep:text}</body></message>", got).unwrap();
         assert_eq!((words["n"].as_str(), words["text"].as_str()), ("7", "Neither"));
         assert!(against("<message id='{any}' from='{any}'><body>{any}</body></message>", got).is_err());
-        assert!(against("<message id='{any}' to='{any}' play:more='y'/>", got).is_err(), "any value, but a value");
-        assert_eq!(fill("<a b='{n}'/>", &Words::from([("n".into(), "'<".into())]), true).unwrap(), "<a b='&apos;&lt;'/>");
+        assert!(
+            against("<message id='{any}' to='{any}' play:more='y'/>", got).is_err(),
+            "any value, but a value"
+        );
+        assert_eq!(
+            fill("<a b='{n}'/>", &Words::from([("n".into(), "'<".into())]), true).unwrap(),
+            "<a b='&apos;&lt;'/>"
+        );
         assert!(fill("{nobody}", &Words::new(), false).unwrap_err().contains("nobody knows {nobody}"));
     }
 
