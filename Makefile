@@ -21,7 +21,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 build:
-	$(CARGO) build --release --locked -p throng-server
+	$(CARGO) build --release -p throng-server
 
 run: build
 	@echo "Starting $(TARGET)/release/throng; its address, and at the first start the administrator's password, follow."
@@ -35,17 +35,17 @@ clients:
 # The program first: the tests with real clients start it. Built together with the tests, so that both use the
 # same features of each dependency; building the server alone would compile half of them twice.
 test: clients
-	$(CARGO) build --locked --workspace --bins --tests
-	$(CARGO) test --locked --workspace
+	$(CARGO) build --workspace --bins --tests
+	$(CARGO) test --workspace
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) xtask tidy
 
 bench:
-	$(CARGO) build --release --locked -p throng-server
-	$(CARGO) run --release --quiet --locked -p throng-xtask -- bench all
+	$(CARGO) build --release -p throng-server
+	$(CARGO) run --release --quiet -p throng-xtask -- bench all
 
 fuzz:
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || { \
