@@ -39,6 +39,7 @@ async fn run(config: &Config) -> Result<()> {
     let tasks = Tasks(tokio::runtime::Handle::current());
     let mut terminate = signal(SignalKind::terminate()).context("signals cannot be received")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("signals cannot be received")?;
+    let mut hangup = signal(SignalKind::hangup()).context("signals cannot be received")?;
     let socket = config.socket();
     if admin::connect(&socket).await.is_some() {
         bail!("another node is running on {}; stop it or use another data_dir", config.data_dir.display());
@@ -84,9 +85,15 @@ async fn run(config: &Config) -> Result<()> {
     ready.store(true, Ordering::Relaxed);
     greet(config, &places, password.as_deref());
 
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => {
+                tracing::info!("SIGHUP: certificates are read again; other settings need a restart in this version");
+                reload(wired.tls.clone()).await;
+            }
+        }
     }
     tracing::info!(sessions = wired.node.table.sessions(), "stopping");
     ready.store(false, Ordering::Relaxed);
@@ -132,14 +139,7 @@ async fn chores(node: Arc<throng_core::Node>, tls: Option<Arc<net::tls::Config>>
         if second % 5 == 4
             && let Some(tls) = tls.clone()
         {
-            let reload = tokio::task::spawn_blocking(move || tls.reload()).await;
-            match reload {
-                Ok(net::tls::Reload::Reloaded) => tracing::info!("certificates are loaded again"),
-                Ok(net::tls::Reload::Kept(reason)) => {
-                    tracing::error!(reason, "the new certificates cannot be used; the old ones stay");
-                }
-                _ => {}
-            }
+            reload(Some(tls)).await;
         }
         if second % 3600 == 3599 {
             let now = node.clock.unix_millis();
@@ -148,6 +148,18 @@ async fn chores(node: Arc<throng_core::Node>, tls: Option<Arc<net::tls::Config>>
                 Err(error) => tracing::warn!(%error, "stored messages could not be expired"),
             }
         }
+    }
+}
+
+/// Reads certificates again if their files changed.
+async fn reload(tls: Option<Arc<net::tls::Config>>) {
+    let Some(tls) = tls else { return };
+    match tokio::task::spawn_blocking(move || tls.reload()).await {
+        Ok(net::tls::Reload::Reloaded) => tracing::info!("certificates are loaded again"),
+        Ok(net::tls::Reload::Kept(reason)) => {
+            tracing::error!(reason, "the new certificates cannot be used; the old ones stay");
+        }
+        _ => {}
     }
 }
 

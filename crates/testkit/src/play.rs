@@ -160,19 +160,22 @@ pub struct Host {
     pub domain: String,
     /// The password of the accounts that the play gives none.
     pub password: String,
+    /// Each play has users of its own, `PLAY-USER`, so that it finds empty rosters.
+    pub own_users: bool,
 }
 
 impl Play {
     /// User, local part on this stage and password of every account that the play needs.
-    ///
-    /// On a server that lives longer than a play each play has users of its own, so that rosters are empty.
     pub fn accounts(&self, stage: &Stage) -> Vec<(String, String, String)> {
         let mut accounts: Vec<(String, String, String)> = Vec::new();
         for client in &self.clients {
             let own = |password: &str| client.password.clone().unwrap_or_else(|| password.to_owned());
             let (local, password) = match stage {
                 Stage::Memory(_) => (client.user.clone(), own(crate::wire::PASSWORD)),
-                Stage::Host(host) => (format!("{}-{}", self.name, client.user), own(&host.password)),
+                Stage::Host(host) if host.own_users => {
+                    (format!("{}-{}", self.name, client.user), own(&host.password))
+                }
+                Stage::Host(host) => (client.user.clone(), own(&host.password)),
             };
             if !accounts.iter().any(|(user, ..)| *user == client.user) {
                 accounts.push((client.user.clone(), local, password));

@@ -225,7 +225,7 @@ impl Actor {
             if let Some(heard) = heard {
                 return Ok(heard);
             }
-            let mut buffer = [0; 16_384];
+            let mut buffer = vec![0; 16_384];
             match self.io.read(&mut buffer).await {
                 Ok(0) | Err(_) => return Ok(Heard::Closed),
                 Ok(count) => self.input.extend_from_slice(&buffer[..count]),

@@ -1,0 +1,389 @@
+//! What a node promises its operator: accounts, checks, HTTP, certificates, draining, and nothing lost by `kill -9`.
+//!
+//! Each test starts the program of its own in a folder of its own; clients are the actors of `testkit::play`. One test
+//! counts round trips to SQLite and therefore puts a node together by itself.
+//!
+//! Left out: what real client libraries see (`clients.rs`), and clusters.
+//!
+//! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
+//! stale binary is tested as it is.
+#![allow(clippy::expect_used, clippy::panic, reason = "the lints exempt functions marked as tests, not what those call")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use testkit::play::{Host, Play, Stage, parse, run};
+
+const DOMAIN: &str = "chat.test";
+const PASSWORD: &str = "correct horse";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A folder, its configuration and the node in it, if it runs.
+struct Node {
+    folder: PathBuf,
+    port: u16,
+    tls: u16,
+    http: u16,
+    process: Option<Child>,
+}
+
+impl Node {
+    /// A folder with a configuration; `more` is appended to it.
+    fn new(name: &str, more: &str) -> Node {
+        let folder = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let [port, tls, http] = free_ports();
+        let node = Node { folder, port, tls, http, process: None };
+        node.configure(more);
+        node
+    }
+    fn configure(&self, more: &str) {
+        let text = format!(
+            "domains = ['{DOMAIN}', 'other.test']\ndata_dir = 'data'\n{}\n{more}",
+            ["c2s", "c2s-tls", "http"]
+                .iter()
+                .zip([self.port, self.tls, self.http])
+                .map(|(kind, port)| {
+                    let tls = if *kind == "c2s" { "tls = 'off'\n" } else { "" };
+                    format!("[[listen]]\nkind = '{kind}'\naddress = '127.0.0.1:{port}'\n{tls}")
+                })
+                .collect::<String>()
+        );
+        fs::write(self.folder.join("throng.toml"), text).expect("a configuration");
+    }
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(throng());
+        command.args(words).current_dir(&self.folder).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+    /// Runs a command to its end; `input` is its standard input.
+    fn run(&self, words: &[&str], input: &str) -> Output {
+        let mut child = self.command(words).spawn().expect("throng starts");
+        let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
+        child.wait_with_output().expect("throng ends")
+    }
+    /// `throng account …`, which must succeed; what it printed.
+    fn account(&self, words: &[&str], input: &str) -> String {
+        let output = self.run(&[&["account", words[0], "--config", "throng.toml"], &words[1..]].concat(), input);
+        assert!(output.status.success(), "account {words:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+    fn start(&mut self) {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
+        let mut command = self.command(&["serve", "--config", "throng.toml"]);
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
+        self.process = Some(command.spawn().expect("throng starts"));
+        let ready = || self.get("/readyz").is_some_and(|answer| answer.starts_with("HTTP/1.1 200"));
+        assert!(poll(|| ready().then_some(())).is_some(), "not ready: {}", self.log());
+    }
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+    /// Ends the node by a signal.
+    fn signal(&mut self, signal: &str) -> ExitStatus {
+        let mut process = self.process.take().expect("a running node");
+        let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {}", process.id())]).status();
+        assert!(sent.expect("sh").success());
+        poll(|| process.try_wait().expect("a child")).unwrap_or_else(|| {
+            let _ = process.kill();
+            panic!("the node does not end: {}", self.log())
+        })
+    }
+    fn get(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+    /// The value of a figure; labels belong to its name.
+    fn figure(&self, name: &str) -> Option<u64> {
+        let text = self.get("/metrics")?;
+        text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<f64>().ok()).map(|v| v as u64)
+    }
+    fn stage(&self) -> Stage {
+        Stage::Host(Host {
+            address: format!("127.0.0.1:{}", self.port),
+            domain: DOMAIN.into(),
+            password: PASSWORD.into(),
+            own_users: false,
+        })
+    }
+    /// Acts a play with this node; `title:` is put before it.
+    fn act(&self, text: &str) {
+        if let Err(error) = act(&play(text), &self.stage()) {
+            panic!("{error}\n{text}\n{}", self.log());
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+fn play(text: &str) -> Play {
+    parse("node", &format!("title: a node\nignores: urn:xmpp:sid:0 urn:xmpp:delay\n{text}")).expect("a play")
+}
+
+fn act(play: &Play, stage: &Stage) -> Result<(), testkit::play::PlayError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(run(play, stage))
+}
+
+fn throng() -> PathBuf {
+    let own = std::env::current_exe().expect("the path of the test");
+    let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
+    assert!(path.is_file(), "{} is missing: run `cargo build -p throng-server`", path.display());
+    path
+}
+
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+fn free_ports<const N: usize>() -> [u16; N] {
+    let all = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
+    all.map(|listener| listener.local_addr().expect("a bound port").port())
+}
+
+fn poll<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let glance = Duration::from_millis(50);
+    for _ in 0..PATIENCE.as_millis() / glance.as_millis() {
+        if let Some(seen) = look() {
+            return Some(seen);
+        }
+        std::thread::sleep(glance);
+    }
+    None
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9_and_arrives_once() {
+    let mut node = Node::new("kill", "");
+    for user in ["romeo", "juliet"] {
+        node.account(&["add", &format!("{user}@{DOMAIN}")], PASSWORD);
+    }
+    node.start();
+    // The ping is answered after the message was taken, for order is kept.
+    node.act(
+        "client romeo is romeo/orchard\nclient juliet is juliet/balcony\nromeo connects\nromeo sends:\n \
+         <message to='{juliet}' type='chat' id='1'><body>Remember</body></message>\n \
+         <iq to='{server}' type='get' id='2'><ping xmlns='urn:xmpp:ping'/></iq>\nromeo receives:\n \
+         <iq from='{server}' to='{romeo.full}' type='result' id='2'/>\n",
+    );
+    node.signal("KILL");
+    node.start();
+    let read = "client juliet is juliet/balcony\njuliet connects\njuliet sends:\n <presence/>\njuliet receives:\n \
+                <presence from='{juliet.full}' to='{juliet}'/>\n";
+    let message = " <message from='romeo@chat.test/orchard' to='{juliet}' type='chat' id='1'><body>Remember</body></message>\n";
+    node.act(&format!("{read}{message}juliet receives nothing\njuliet disconnects\n"));
+    node.act(&format!("{read}juliet receives nothing\n"));
+    assert!(node.signal("TERM").success());
+}
+
+#[test]
+fn sigterm_tells_two_hundred_clients_and_leaves_with_0() {
+    let mut node = Node::new("drain", "");
+    node.account(&["bulk", "--prefix", "u", "--count", "200", "--password", PASSWORD], "");
+    node.start();
+    let lines = |form: &str| (0..200).map(|n| form.replace('#', &n.to_string())).collect::<String>();
+    let text = lines("client c# is u#/x\n") + &lines("c# connects\n") + &lines("c# is disconnected by system-shutdown\n");
+    let (play, stage) = (play(&text), node.stage());
+    let clients = std::thread::spawn(move || act(&play, &stage));
+    let all = poll(|| (node.figure("throng_sessions ") == Some(200)).then_some(()));
+    assert!(all.is_some() || clients.is_finished(), "{}", node.log());
+    let (mut process, log) = (node.process.take().expect("running"), node.log());
+    let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", process.id())]).status();
+    assert!(sent.expect("sh").success());
+    // 200 looks of 50 ms: ten seconds.
+    let mut looks = 0;
+    let status = poll(|| {
+        looks += 1;
+        process.try_wait().expect("a child")
+    });
+    assert!(status.expect("an end").success() && looks <= 200, "{looks} looks: {log}");
+    clients.join().expect("the clients").expect("system-shutdown for each");
+}
+
+#[test]
+fn the_first_start_without_a_file_prints_a_password_once() {
+    let node = Node::new("first", "");
+    let listen = format!("[{{kind='c2s', address='127.0.0.1:{}'}}]", node.port);
+    let start = || {
+        let mut process =
+            node.command(&["serve"]).env("THRONG__LISTEN", &listen).spawn().expect("throng starts");
+        let mut said = String::new();
+        for line in BufReader::new(process.stdout.take().expect("piped")).lines() {
+            let line = line.expect("text");
+            said += &format!("{line}\n");
+            if line.starts_with("Stop with") {
+                break;
+            }
+        }
+        (process, said)
+    };
+    let stop = |mut process: Child| {
+        let _ = Command::new("sh").args(["-c", &format!("kill -TERM {}", process.id())]).status();
+        assert!(process.wait().expect("a child").success());
+    };
+    let (process, said) = start();
+    let password = said.split("password ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let password = password.unwrap_or_else(|| panic!("no password: {said}")).to_owned();
+    let stage = Stage::Host(Host {
+        address: format!("127.0.0.1:{}", node.port),
+        domain: "localhost".into(),
+        password,
+        own_users: false,
+    });
+    act(&play("client admin is admin/x\nadmin connects\n"), &stage).expect("a login over STARTTLS");
+    stop(process);
+    let (process, said) = start();
+    assert!(!said.contains("password"), "{said}");
+    act(&play("client admin is admin/x\nadmin connects\n"), &stage).expect("the same login");
+    stop(process);
+}
+
+#[test]
+fn check_lists_all_mistakes_and_usage_is_2() {
+    let mut node = Node::new("check", "");
+    let check = |node: &Node| node.run(&["check", "--config", "throng.toml"], "");
+    let good = check(&node);
+    assert!(good.status.success(), "{}", said(&good));
+    // Somebody sits on the port, the certificate is missing and a module is misspelt: each is told.
+    let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, node.port)).expect("the port");
+    node.configure("[tls]\ncertificate = 'none.pem'\nkey = 'none.pem'\n[modules]\nofline = true\n");
+    let bad = check(&node);
+    let text = said(&bad);
+    assert_eq!(bad.status.code(), Some(1), "{text}");
+    for part in ["3 things", "did you mean \"offline\"?", "none.pem", &node.port.to_string()] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    node.configure("[limits]\nstanza_byte = 100000\n");
+    let bad = check(&node);
+    assert!(bad.status.code() == Some(1) && said(&bad).contains("did you mean \"stanza_bytes\"?"), "{}", said(&bad));
+    for usage in [&["serve", "--nonsense"][..], &["account"], &["account", "add"], &["dance"], &[]] {
+        let wrong = node.run(usage, "");
+        assert_eq!(wrong.status.code(), Some(2), "{usage:?}: {}", said(&wrong));
+    }
+    node.process = None;
+}
+
+#[test]
+fn accounts_are_kept_on_a_stopped_and_on_a_running_node() {
+    let mut node = Node::new("accounts", "");
+    for running in [false, true] {
+        if running {
+            node.start();
+        }
+        let own = if running { "juliet" } else { "romeo" };
+        let jid = format!("{own}@{DOMAIN}");
+        node.account(&["add", &jid], "first\n");
+        let twice = node.run(&["account", "add", "--config", "throng.toml", &jid], "first");
+        assert!(twice.status.code() == Some(1) && said(&twice).contains("exists already"), "{}", said(&twice));
+        node.account(&["passwd", &jid, "--password", PASSWORD], "");
+        assert!(node.account(&["show", &jid], "").contains(&jid));
+        let prefix = format!("{own}-");
+        let bulk = ["bulk", "--prefix", &prefix, "--from", "5", "--count", "10", "--roster", "ring:2", "--password", "x"];
+        assert!(node.account(&bulk, "").contains("10 accounts added"));
+        assert!(node.account(&bulk, "").contains("0 accounts added, 10 were there already"));
+        assert!(node.account(&["show", &format!("{own}-14@{DOMAIN}")], "").contains("contacts  2"));
+        let list = node.account(&["list"], "");
+        assert!(list.contains(&jid) && list.contains(&format!("{own}-5@{DOMAIN}")), "{list}");
+        node.account(&["remove", &format!("{own}-14@{DOMAIN}")], "");
+        let gone = node.run(&["account", "show", "--config", "throng.toml", &format!("{own}-14@{DOMAIN}")], "");
+        assert_eq!(gone.status.code(), Some(1), "{}", said(&gone));
+    }
+    node.act("client romeo is romeo/x\nclient juliet is juliet/x\nromeo connects\njuliet connects\n");
+    node.act("client romeo is romeo/x with password first\nromeo is refused not-authorized\n");
+}
+
+#[test]
+fn figures_are_served_in_the_text_format_and_move() {
+    let mut node = Node::new("figures", "");
+    node.account(&["add", &format!("romeo@{DOMAIN}")], PASSWORD);
+    node.start();
+    assert!(node.get("/healthz").expect("an answer").starts_with("HTTP/1.1 200"));
+    assert!(node.get("/nowhere").expect("an answer").starts_with("HTTP/1.1 404"));
+    assert_eq!(node.figure("throng_sessions_opened_total "), Some(0));
+    node.act("client romeo is romeo/x\nromeo connects\nromeo disconnects\n");
+    assert_eq!(node.figure("throng_sessions_opened_total "), Some(1));
+    assert_eq!(node.figure("throng_sessions_closed_total "), Some(1));
+    let answer = node.get("/metrics").expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+    assert!(head.to_ascii_lowercase().contains("content-type: application/openmetrics-text"), "{head}");
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    let name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    for line in body.lines() {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let word = comment.split(' ').next();
+            assert!(matches!(word, Some("HELP" | "TYPE" | "UNIT" | "EOF")), "{line}");
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no value: {line}"));
+        let labels = series.trim_start_matches(name);
+        assert!(series.len() > labels.len() && value.parse::<f64>().is_ok(), "{line}");
+        assert!(labels.is_empty() || labels.starts_with('{') && labels.ends_with('}'), "{line}");
+    }
+}
+
+/// Writes a fresh certificate that signs itself; its DER form.
+fn certify(folder: &Path, name: &str, domain: &str) -> Vec<u8> {
+    let made = rcgen::generate_simple_self_signed(vec![domain.to_owned()]).expect("a certificate");
+    fs::write(folder.join(format!("{name}-key.pem")), made.signing_key.serialize_pem()).expect("a key");
+    fs::write(folder.join(format!("{name}.pem")), made.cert.pem()).expect("a certificate");
+    made.cert.der().to_vec()
+}
+
+/// Whether a new connection that names `domain` is shown this certificate, and it is good for the domain.
+fn shows(node: &Node, domain: &str, certificate: &[u8]) -> bool {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.to_vec().into()).expect("a certificate");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = domain.to_owned().try_into().expect("a domain");
+    let mut tls = rustls::ClientConnection::new(Arc::new(config), name).expect("a client");
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, node.tls)).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    while tls.is_handshaking() {
+        if tls.complete_io(&mut stream).is_err() {
+            return false;
+        }
+    }
+    tls.peer_certificates().is_some_and(|shown| shown[0].as_ref() == certificate)
+}
+
+#[test]
+fn certificates_go_by_domain_and_are_read_again_when_replaced() {
+    let mut node = Node::new(
+        "tls",
+        "[tls]\ncertificate = 'one.pem'\nkey = 'one-key.pem'\n[[tls.more]]\ncertificate = 'two.pem'\nkey = 'two-key.pem'\n",
+    );
+    let one = certify(&node.folder, "one", DOMAIN);
+    let two = certify(&node.folder, "two", "other.test");
+    node.start();
+    assert!(shows(&node, DOMAIN, &one) && shows(&node, "other.test", &two), "{}", node.log());
+    assert!(!shows(&node, DOMAIN, &two));
+    let new = certify(&node.folder, "one", DOMAIN);
+    assert!(poll(|| shows(&node, DOMAIN, &new).then_some(())).is_some(), "{}", node.log());
+    assert!(!shows(&node, DOMAIN, &one) && shows(&node, "other.test", &two));
+}
