@@ -7,7 +7,11 @@
 //!
 //! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
 //! stale binary is tested as it is.
-#![allow(clippy::expect_used, clippy::panic, reason = "the lints exempt functions marked as tests, not what those call")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the lints exempt functions marked as tests, not what those call"
+)]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -70,12 +74,14 @@ impl Node {
     }
     /// `throng account …`, which must succeed; what it printed.
     fn account(&self, words: &[&str], input: &str) -> String {
-        let output = self.run(&[&["account", words[0], "--config", "throng.toml"], &words[1..]].concat(), input);
+        let output =
+            self.run(&[&["account", words[0], "--config", "throng.toml"], &words[1..]].concat(), input);
         assert!(output.status.success(), "account {words:?}: {}", said(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
     fn start(&mut self) {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
+        let log =
+            fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
         let mut command = self.command(&["serve", "--config", "throng.toml"]);
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
         self.process = Some(command.spawn().expect("throng starts"));
@@ -203,7 +209,9 @@ fn sigterm_tells_two_hundred_clients_and_leaves_with_0() {
     node.account(&["bulk", "--prefix", "u", "--count", "200", "--password", PASSWORD], "");
     node.start();
     let lines = |form: &str| (0..200).map(|n| form.replace('#', &n.to_string())).collect::<String>();
-    let text = lines("client c# is u#/x\n") + &lines("c# connects\n") + &lines("c# is disconnected by system-shutdown\n");
+    let text = lines("client c# is u#/x\n")
+        + &lines("c# connects\n")
+        + &lines("c# is disconnected by system-shutdown\n");
     let (play, stage) = (play(&text), node.stage());
     let clients = std::thread::spawn(move || act(&play, &stage));
     let all = poll(|| (node.figure("throng_sessions ") == Some(200)).then_some(()));
@@ -276,7 +284,11 @@ fn check_lists_all_mistakes_and_usage_is_2() {
     }
     node.configure("[limits]\nstanza_byte = 100000\n");
     let bad = check(&node);
-    assert!(bad.status.code() == Some(1) && said(&bad).contains("did you mean \"stanza_bytes\"?"), "{}", said(&bad));
+    assert!(
+        bad.status.code() == Some(1) && said(&bad).contains("did you mean \"stanza_bytes\"?"),
+        "{}",
+        said(&bad)
+    );
     for usage in [&["serve", "--nonsense"][..], &["account"], &["account", "add"], &["dance"], &[]] {
         let wrong = node.run(usage, "");
         assert_eq!(wrong.status.code(), Some(2), "{usage:?}: {}", said(&wrong));
@@ -295,18 +307,35 @@ fn accounts_are_kept_on_a_stopped_and_on_a_running_node() {
         let jid = format!("{own}@{DOMAIN}");
         node.account(&["add", &jid], "first\n");
         let twice = node.run(&["account", "add", "--config", "throng.toml", &jid], "first");
-        assert!(twice.status.code() == Some(1) && said(&twice).contains("exists already"), "{}", said(&twice));
+        assert!(
+            twice.status.code() == Some(1) && said(&twice).contains("exists already"),
+            "{}",
+            said(&twice)
+        );
         node.account(&["passwd", &jid, "--password", PASSWORD], "");
         assert!(node.account(&["show", &jid], "").contains(&jid));
         let prefix = format!("{own}-");
-        let bulk = ["bulk", "--prefix", &prefix, "--from", "5", "--count", "10", "--roster", "ring:2", "--password", "x"];
+        let bulk = [
+            "bulk",
+            "--prefix",
+            &prefix,
+            "--from",
+            "5",
+            "--count",
+            "10",
+            "--roster",
+            "ring:2",
+            "--password",
+            "x",
+        ];
         assert!(node.account(&bulk, "").contains("10 accounts added"));
         assert!(node.account(&bulk, "").contains("0 accounts added, 10 were there already"));
         assert!(node.account(&["show", &format!("{own}-14@{DOMAIN}")], "").contains("contacts  2"));
         let list = node.account(&["list"], "");
         assert!(list.contains(&jid) && list.contains(&format!("{own}-5@{DOMAIN}")), "{list}");
         node.account(&["remove", &format!("{own}-14@{DOMAIN}")], "");
-        let gone = node.run(&["account", "show", "--config", "throng.toml", &format!("{own}-14@{DOMAIN}")], "");
+        let gone =
+            node.run(&["account", "show", "--config", "throng.toml", &format!("{own}-14@{DOMAIN}")], "");
         assert_eq!(gone.status.code(), Some(1), "{}", said(&gone));
     }
     node.act("client romeo is romeo/x\nclient juliet is juliet/x\nromeo connects\njuliet connects\n");

@@ -56,9 +56,12 @@ fn plays(args: &Args) -> Result<bool> {
     let address = match (&args.against, args.accounts) {
         (Some(address), _) => address.clone(),
         (None, true) => String::new(),
-        (None, false) => bail!("name a server with --against HOST:PORT; over memory the plays run with `cargo test -p throng-e2e --test plays`"),
+        (None, false) => bail!(
+            "name a server with --against HOST:PORT; over memory the plays run with `cargo test -p throng-e2e --test plays`"
+        ),
     };
-    let host = Host { address, domain: args.domain.clone(), password: args.password.clone(), own_users: true };
+    let host =
+        Host { address, domain: args.domain.clone(), password: args.password.clone(), own_users: true };
     let stage = Stage::Host(host);
     if args.accounts {
         for (_, local, password) in plays.iter().flat_map(|play| play.accounts(&stage)) {
@@ -96,10 +99,12 @@ fn plays(args: &Args) -> Result<bool> {
 
 fn read(folder: &Path, names: &[String]) -> Result<Vec<Play>> {
     let mut found = Vec::new();
-    let entries = std::fs::read_dir(folder).with_context(|| format!("{} cannot be read", folder.display()))?;
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("{} cannot be read", folder.display()))?;
     for entry in entries {
         let path = entry?.path();
-        let Some(name) = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_suffix(".play")) else {
+        let Some(name) = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_suffix(".play"))
+        else {
             continue;
         };
         if names.is_empty() || names.iter().any(|n| n == name) {
