@@ -21,6 +21,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use store::{BulkItem, BulkRoster, Created, NewAccount, Subscription};
+use store_sql::SqlStores;
 use testkit::play::{Host, Play, Stage, parse, run};
 
 const DOMAIN: &str = "chat.test";
@@ -415,4 +417,97 @@ fn certificates_go_by_domain_and_are_read_again_when_replaced() {
     let new = certify(&node.folder, "one", DOMAIN);
     assert!(poll(|| shows(&node, DOMAIN, &new).then_some(())).is_some(), "{}", node.log());
     assert!(!shows(&node, DOMAIN, &one) && shows(&node, "other.test", &two));
+}
+
+/// Tasks of the runtime of the test.
+struct Tasks(tokio::runtime::Handle);
+
+impl base::spawn::Spawner for Tasks {
+    fn spawn(&self, _what: &'static str, task: base::spawn::BoxFuture<'static, ()>) {
+        self.0.spawn(task);
+    }
+    fn blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
+        self.0.spawn_blocking(job);
+    }
+}
+
+#[test]
+fn a_login_with_roster_and_presence_is_one_round_trip_to_sqlite() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(round_trips());
+}
+
+async fn round_trips() {
+    let folder = std::env::temp_dir().join(format!("throng-{}-trips", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let tasks = Tasks(tokio::runtime::Handle::current());
+    let clock = Arc::new(base::clock::SystemClock::new());
+    let url = format!("sqlite:{}", folder.join("throng.db").display());
+    let database = SqlStores::open(&url, &store_sql::Options::default(), clock.clone(), &tasks)
+        .await
+        .expect("a database");
+    let stores = database.stores();
+
+    // Two accounts, one with 150 contacts of both directions, one with none.
+    let credentials: Arc<[u8]> =
+        sasl::Credentials::derive(testkit::wire::PASSWORD, 64, b"salt").expect("credentials").encode().into();
+    let account = |name: String| NewAccount {
+        jid: jid::Jid::parse(&format!("{name}@example.com")).expect("an address"),
+        credentials: credentials.clone(),
+    };
+    let accounts = ["many", "none"].map(str::to_owned).into_iter().chain((0..150).map(|n| format!("u{n}")));
+    let made = stores.accounts.create_bulk(accounts.map(account).collect()).await.expect("accounts");
+    let ids: Vec<_> = made.into_iter().map(Created::id).collect();
+    let items = ids[2..].iter().map(|contact| BulkItem {
+        contact: *contact,
+        name: Some("Nurse".into()),
+        groups: Vec::new(),
+        subscription: Subscription::BOTH.with(Subscription::IN_ROSTER),
+    });
+    let roster = BulkRoster { owner: ids[0], items: items.collect() };
+    stores.roster.put_bulk(vec![roster]).await.expect("a roster");
+
+    let limits = throng_core::Limits::default();
+    let enabled = features::registry::enable(&std::collections::BTreeMap::new()).expect("the defaults");
+    let host = throng_core::Host::build("example.com", &enabled, &limits).expect("a host");
+    let node = throng_core::Node::new(throng_core::Parts {
+        hosts: [("example.com".to_owned(), Arc::new(host))].into_iter().collect(),
+        stores,
+        cluster: Arc::new(cluster::SingleNode::new(cluster::NodeId::new("test").expect("a name"))),
+        clock,
+        spawner: Arc::new(tasks),
+        metrics: throng_core::metrics::Metrics::new(&mut prometheus_client::registry::Registry::default()),
+        limits,
+        version: "test",
+    });
+    // The harness lends its port and its clients; the service is ours.
+    let wire = testkit::wire::Wire::new();
+    let secret = base::Secret::new(*b"secret");
+    let policy = testkit::wire::Setup::default().policy;
+    let service = streams::Service::new(node.clone(), None, policy, &secret, "example.com".to_owned());
+
+    for (user, contacts) in [("many", 150), ("none", 0)] {
+        for mechanism in [sasl::Mechanism::ScramSha1, sasl::Mechanism::ScramSha256] {
+            let (stream, pipe) = net::Stream::memory(wire.port.clone(), testkit::wire::PIPE);
+            let pass = wire.gate.enter(Ipv4Addr::LOCALHOST.into()).expect("room");
+            tokio::runtime::Handle::current().spawn(streams::Connection::new(stream, pass, service.clone()));
+            let mut client = wire.adopt(pipe);
+            client.open().await;
+            let before = database.round_trips();
+            client.finish_login(mechanism, user, "x").await;
+            client.send("<iq type='get' id='1'><query xmlns='jabber:iq:roster'/></iq><presence/>").await;
+            let roster = client.element().await;
+            assert_eq!(roster.all("item").len(), contacts, "{}", roster.0);
+            let presence = client.element().await;
+            assert_eq!(presence.name(), "presence");
+            // Whatever the presence sets off is done when a request after it is answered.
+            assert!(client.sync().await.is_empty());
+            let trips = database.round_trips() - before;
+            assert_eq!(trips, 1, "{user}, {mechanism:?}");
+            client.send("</stream:stream>").await;
+            client.ends().await;
+        }
+    }
+    database.close().await;
+    let _ = fs::remove_dir_all(&folder);
 }
