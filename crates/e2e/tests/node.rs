@@ -511,3 +511,30 @@ async fn round_trips() {
     database.close().await;
     let _ = fs::remove_dir_all(&folder);
 }
+
+/// What the plays show over memory is the same on a port, with the program, SQLite and a clock that nobody holds.
+#[test]
+fn plays_go_the_same_on_a_port() {
+    let mut node = Node::new("plays", "");
+    node.start();
+    let Stage::Host(host) = node.stage() else { return };
+    let stage = Stage::Host(Host { own_users: true, ..host });
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/plays");
+    let mut acted = 0;
+    for entry in fs::read_dir(folder).expect("the plays") {
+        let path = entry.expect("a file").path();
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let play = parse(&name, &fs::read_to_string(&path).expect("text")).expect("a play");
+        if play.needs_time() {
+            continue;
+        }
+        for (_, local, password) in play.accounts(&stage) {
+            node.account(&["add", &format!("{local}@{DOMAIN}")], &password);
+        }
+        if let Err(error) = act(&play, &stage) {
+            panic!("{error}\n{}", node.log());
+        }
+        acted += 1;
+    }
+    assert!(acted >= 19, "only {acted} plays");
+}

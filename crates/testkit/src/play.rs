@@ -37,6 +37,9 @@
 //! have more attributes and children than are written. Stanzas are compared by meaning: the order of attributes and
 //! children, prefixes and blanks between elements do not count.
 //!
+//! Against a host, what RFC 6120 lets a server leave unsaid (`to` the client itself, `from` its own account, the
+//! language) is not missed; over memory it is.
+//!
 //! Left out: groups of steps at the same time, and checks of what is not XML.
 //!
 //! The trap: `receives nothing` first waits until the server has answered every client, so it proves nothing about a
