@@ -61,12 +61,31 @@ if [ ! -x "$dir/venv/bin/python" ] || [ "$stamp" != "$(cat "$dir/venv/stamp" 2>/
     printf '%s\n' "$stamp" >"$dir/venv/stamp"
 fi
 
+# xmpp.js needs node 20.10 or newer. Where the machine has none or an older one (Debian 12), a newer one comes from npm
+# as a package. The tests start $dir/bin/node, whichever that is.
+recent() {
+    "$1" -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 10) ? 0 : 1)' 2>/dev/null
+}
 have node || install nodejs
 have npm || install npm
-stamp=$(cat "$here/xmppjs/package.json" "$here/xmppjs/package-lock.json" "$here/xmppjs/.npmrc"; node --version)
+mkdir -p "$dir/bin"
+if ! { [ -x "$dir/bin/node" ] && recent "$dir/bin/node"; }; then
+    node=$(command -v node)
+    if ! recent "$node"; then
+        case $(uname -m) in
+            x86_64) machine=x64 ;;
+            aarch64) machine=arm64 ;;
+            *) die "xmpp.js needs node 20.10 or newer and this is $(node --version): install a newer one" ;;
+        esac
+        quietly "npm install of node" npm install --prefix "$dir/node" --ignore-scripts --no-audit --no-fund \
+            --loglevel=error "node-linux-$machine@22.23.3"
+        node=$dir/node/node_modules/node-linux-$machine/bin/node
+        recent "$node" || die "the node that npm brought does not run: $node"
+    fi
+    ln -sf "$node" "$dir/bin/node"
+fi
+stamp=$(cat "$here/xmppjs/package.json" "$here/xmppjs/package-lock.json" "$here/xmppjs/.npmrc"; "$dir/bin/node" --version)
 if [ ! -d "$dir/xmppjs/node_modules" ] || [ "$stamp" != "$(cat "$dir/xmppjs/stamp" 2>/dev/null)" ]; then
-    node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 10) ? 0 : 1)' ||
-        die "xmpp.js needs node 20.10 or newer and this is $(node --version): install a newer one (nodesource.com, or Debian 13)"
     rm -rf "$dir/xmppjs"
     mkdir -p "$dir/xmppjs"
     cp "$here/xmppjs/package.json" "$here/xmppjs/package-lock.json" "$here/xmppjs/.npmrc" "$dir/xmppjs/"

@@ -97,7 +97,7 @@ fn xmppjs(transport: &str) {
         end(&mut partner, START);
         panic!("the partner did not log in: {ready}{}", node.words());
     };
-    let mut client = node.client(Path::new("node"), transport);
+    let mut client = node.client(&installed().join("bin/node"), transport);
     client.arg(clients().join("xmppjs/scenarios.js"));
     client.env("XMPP_PEER", address.trim()).env("XMPP_MODULES", installed().join("xmppjs"));
     node.play(&mut client, "ok friends_and_chat_with_slixmpp\n");
