@@ -12,4 +12,11 @@
 //! due time. Never measure from the moment of sending: a generator that is late would then look like a fast server.
 
 pub mod clock;
+pub mod control;
+pub mod engine;
+pub mod host;
+pub mod measure;
 pub mod plan;
+pub mod report;
+pub mod tsung;
+pub mod view;

@@ -1,0 +1,3 @@
+//! The controller, the workers, and what they say to one another.
+
+pub mod message;

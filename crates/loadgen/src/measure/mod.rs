@@ -1,0 +1,167 @@
+//! What is measured: timings as HDR histograms, counters, gauges and errors by kind, gathered each second.
+//!
+//! A worker records into [`Recorder`] and takes a [`Snapshot`] each second; the controller merges snapshots of all workers.
+//! Timings are microseconds, from the moment something was *due* to the moment its answer was read from the socket.
+//! Left out: raw samples. The memory of a run grows with seconds and kinds of timings, never with users.
+
+mod histogram;
+mod name;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use histogram::{Histogram, Sparse, Summary};
+pub use name::{Counter, Gauge, Timing};
+
+/// A timing's number: a fixed [`Timing`], or one of the plan's transactions behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TimingId(pub u16);
+
+impl TimingId {
+    /// The number of a transaction.
+    pub fn transaction(index: u16) -> Self {
+        Self(Timing::ALL.len() as u16 + index)
+    }
+
+    /// The transaction's index, if it is one.
+    pub fn as_transaction(self) -> Option<u16> {
+        self.0.checked_sub(Timing::ALL.len() as u16)
+    }
+
+    /// Its name; transactions are `tr:<name>`.
+    pub fn name(self, transactions: &[String]) -> String {
+        match self.as_transaction() {
+            Some(index) => {
+                format!("tr:{}", transactions.get(usize::from(index)).map_or("?", String::as_str))
+            }
+            None => Timing::ALL[usize::from(self.0)].name().to_owned(),
+        }
+    }
+}
+
+impl From<Timing> for TimingId {
+    fn from(timing: Timing) -> Self {
+        Self(timing as u16)
+    }
+}
+
+/// Kinds of errors that are kept apart; further ones are counted together as `other`.
+pub const MAX_ERROR_KINDS: usize = 64;
+
+/// What one worker measured in one second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Second of the run, from 0: what happened in `second .. second + 1`.
+    pub second: u32,
+    /// What was added to each [`Counter`] in this second, in their order.
+    pub counters: Vec<u64>,
+    /// Each [`Gauge`] at the end of the second, in their order.
+    pub gauges: Vec<i64>,
+    /// Histograms of this second.
+    pub timings: Vec<(TimingId, Sparse)>,
+    /// Errors of this second by kind.
+    pub errors: Vec<(String, u64)>,
+    /// Users of this worker that came online or went offline in this second: index, and whether online.
+    pub online: Vec<(u32, bool)>,
+    /// Phase that the worker is in.
+    pub phase: u16,
+    /// CPU of the worker in this second, in microseconds.
+    pub cpu_us: u64,
+    /// Resident memory of the worker in bytes.
+    pub rss: u64,
+    /// Lines for the log of the run, at most 100.
+    pub log: Vec<String>,
+}
+
+/// Records on the worker.
+pub struct Recorder {
+    counters: Vec<u64>,
+    gauges: Vec<i64>,
+    timings: Vec<Option<Histogram>>,
+    errors: BTreeMap<String, u64>,
+    log: Vec<String>,
+}
+
+impl Recorder {
+    /// For a plan with so many transactions.
+    pub fn new(transactions: usize) -> Self {
+        Self {
+            counters: vec![0; Counter::ALL.len()],
+            gauges: vec![0; Gauge::ALL.len()],
+            timings: (0..Timing::ALL.len() + transactions).map(|_| None).collect(),
+            errors: BTreeMap::new(),
+            log: Vec::new(),
+        }
+    }
+
+    /// Records a timing in microseconds.
+    #[inline]
+    pub fn time(&mut self, id: impl Into<TimingId>, us: u64) {
+        if let Some(slot) = self.timings.get_mut(usize::from(id.into().0)) {
+            slot.get_or_insert_with(Histogram::new).record(us);
+        }
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub fn add(&mut self, counter: Counter, count: u64) {
+        self.counters[counter as usize] += count;
+    }
+
+    /// Moves a gauge.
+    #[inline]
+    pub fn shift(&mut self, gauge: Gauge, by: i64) {
+        self.gauges[gauge as usize] += by;
+    }
+
+    /// Sets a gauge.
+    pub fn set(&mut self, gauge: Gauge, value: i64) {
+        self.gauges[gauge as usize] = value;
+    }
+
+    /// A gauge.
+    pub fn gauge(&self, gauge: Gauge) -> i64 {
+        self.gauges[gauge as usize]
+    }
+
+    /// Counts an error.
+    pub fn error(&mut self, kind: &str) {
+        if let Some(count) = self.errors.get_mut(kind) {
+            *count += 1;
+        } else if self.errors.len() < MAX_ERROR_KINDS {
+            self.errors.insert(kind.to_owned(), 1);
+        } else {
+            *self.errors.entry("other".to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Writes to the log of the run, within its limit.
+    pub fn log(&mut self, line: impl FnOnce() -> String) {
+        if self.log.len() < 100 {
+            self.log.push(line());
+        }
+    }
+
+    /// Takes what was recorded since the last call. Gauges stay.
+    pub fn take(&mut self, second: u32) -> Snapshot {
+        let mut timings = Vec::new();
+        for (index, slot) in self.timings.iter_mut().enumerate() {
+            if let Some(histogram) = slot
+                && histogram.count() > 0
+            {
+                timings.push((TimingId(index as u16), histogram.to_sparse()));
+                histogram.reset();
+            }
+        }
+        Snapshot {
+            second,
+            counters: self.counters.iter_mut().map(std::mem::take).collect(),
+            gauges: self.gauges.clone(),
+            timings,
+            errors: std::mem::take(&mut self.errors).into_iter().collect(),
+            log: std::mem::take(&mut self.log),
+            ..Snapshot::default()
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! What is kept of a run: the model, its JSON, the page for the reader, the comparison of two.
+
+pub mod model;

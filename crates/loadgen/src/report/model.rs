@@ -1,0 +1,192 @@
+//! A run as it is kept: the JSON that `throng load` writes, the page shows and `throng load compare` reads.
+//!
+//! Times are microseconds unless a name says otherwise. Names of counters, gauges and timings are those of
+//! [`crate::measure`]; transactions are `tr:<name>`. A reader of an older file finds missing fields empty.
+//!
+//! Trap: `seconds` has one entry for each second with anything in it, in order; a second in which a worker was late is
+//! merged when it arrives, so figures of the last few seconds of a live run can still grow.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::{Sparse, Summary};
+
+/// Version of this form; a reader refuses a higher one.
+pub const FORMAT: u32 = 1;
+
+/// A whole run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Run {
+    /// See [`FORMAT`].
+    pub format: u32,
+    /// What was run, where.
+    pub about: About,
+    /// Phases with their beginnings.
+    pub phases: Vec<PhaseRun>,
+    /// What happened, second by second.
+    pub seconds: Vec<Second>,
+    /// The whole run.
+    pub totals: Totals,
+    /// Processes of the server, by sample.
+    pub server: Vec<ServerSample>,
+    /// Series from `/metrics` that were charted: name with labels, and (second, value).
+    pub scraped: Vec<(String, Vec<(u32, f64)>)>,
+    /// The workers.
+    pub workers: Vec<WorkerRun>,
+    /// What a reader must know before believing the figures: lateness, limits, dead workers. Whole sentences.
+    pub warnings: Vec<String>,
+    /// Lines of the run's log.
+    pub log: Vec<String>,
+}
+
+/// What was run, where.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct About {
+    /// Name of the workload or file.
+    pub plan: String,
+    /// One line about it.
+    pub title: String,
+    /// Address of the server.
+    pub target: String,
+    /// Name of the server for charts: `--label`, or what XEP-0092 answered, or the address.
+    pub label: String,
+    /// Beginning, seconds since 1970.
+    pub started: i64,
+    /// Length of the run in seconds, the drain included.
+    pub length: f64,
+    /// Connections asked for.
+    pub connections: u32,
+    /// How many times faster than the plan says.
+    pub time_scale: f64,
+    /// Answers within this are acceptable, in milliseconds.
+    pub acceptable_ms: u64,
+    /// The command line.
+    pub command: String,
+    /// Version of the generator.
+    pub version: String,
+    /// Machine of the controller: cores and memory in bytes.
+    pub cores: u32,
+    /// See `cores`.
+    pub memory: u64,
+    /// How it ended: `finished`, `interrupted`, or a sentence.
+    pub end: String,
+}
+
+/// A phase as it went.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PhaseRun {
+    /// Its name.
+    pub name: String,
+    /// First second.
+    pub from: u32,
+}
+
+/// One second of all workers together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Second {
+    /// Second of the run.
+    pub at: u32,
+    /// By name of the counter; zeros left out.
+    pub counters: BTreeMap<String, u64>,
+    /// By name of the gauge.
+    pub gauges: BTreeMap<String, i64>,
+    /// By name of the timing.
+    pub timings: BTreeMap<String, Summary>,
+    /// By kind.
+    pub errors: BTreeMap<String, u64>,
+    /// CPU of all workers in this second, in cores.
+    pub generator_cpu: f64,
+    /// CPU of the busiest worker, in cores.
+    pub busiest_cpu: f64,
+    /// Resident memory of all workers in bytes.
+    pub generator_rss: u64,
+}
+
+/// The whole run in figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// By name of the counter.
+    pub counters: BTreeMap<String, CounterTotal>,
+    /// By name of the gauge: the highest value.
+    pub gauges: BTreeMap<String, i64>,
+    /// By name of the timing.
+    pub timings: BTreeMap<String, TimingTotal>,
+    /// By kind.
+    pub errors: BTreeMap<String, CounterTotal>,
+}
+
+/// A counter over the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CounterTotal {
+    /// In all.
+    pub total: u64,
+    /// Highest rate of one second.
+    pub highest_rate: f64,
+    /// Mean rate over the run.
+    pub mean_rate: f64,
+}
+
+/// A timing over the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimingTotal {
+    /// Percentiles and means.
+    pub summary: Summary,
+    /// Highest mean of 10 s (Tsung's column).
+    pub highest_10s: f64,
+    /// Lowest mean of 10 s.
+    pub lowest_10s: f64,
+    /// Highest rate of one second.
+    pub highest_rate: f64,
+    /// Mean rate over the run.
+    pub mean_rate: f64,
+    /// The histogram.
+    pub histogram: Sparse,
+}
+
+/// The server's side at one moment: sums over its processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerSample {
+    /// Second of the run.
+    pub at: u32,
+    /// CPU in cores since the last sample.
+    pub cpu: f64,
+    /// Resident memory in bytes.
+    pub rss: u64,
+    /// Proportional memory in bytes; 0 where it cannot be read.
+    pub pss: u64,
+    /// Threads.
+    pub threads: u32,
+    /// Open files.
+    pub files: u32,
+    /// Memory of the machine's TCP sockets in bytes.
+    pub sockets: u64,
+}
+
+/// One worker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerRun {
+    /// Address or `local`.
+    pub name: String,
+    /// Its process.
+    pub pid: u32,
+    /// Users it had at most at one time.
+    pub users: u32,
+    /// CPU in seconds over the run.
+    pub cpu: f64,
+    /// Highest resident memory in bytes.
+    pub rss: u64,
+    /// Resident memory before the first user, in bytes.
+    pub rss_empty: u64,
+    /// When it died, if it did: second of the run, and users that were lost with it.
+    pub died: Option<(u32, u32)>,
+}

@@ -1,0 +1,1 @@
+//! Tsung scenario files become plans.
