@@ -1,0 +1,133 @@
+//! The files of a run: `run.json`, `report.html` and `summary.txt` in its directory, and reading the first one back.
+//!
+//! The JSON has one line for each second and each timing, so that `grep` and `diff` work on it, and numbers with at most
+//! four decimals: a ten-thousandth of a microsecond is noise.
+//!
+//! Trap: a run that is read back equals the one written only to those decimals.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde_json::ser::Formatter;
+
+use super::model::{FORMAT, Run};
+
+/// Where the files of a run are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// All figures, for `throng load compare` and for programs.
+    pub json: PathBuf,
+    /// The page for the reader.
+    pub html: PathBuf,
+    /// The short table.
+    pub text: PathBuf,
+}
+
+/// Writes the files of a run into a directory, which is made if it is not there.
+///
+/// # Errors
+/// One sentence that names the file.
+pub fn write(dir: &Path, run: &Run) -> Result<Paths> {
+    let paths = Paths {
+        json: dir.join("run.json"),
+        html: dir.join("report.html"),
+        text: dir.join("summary.txt"),
+    };
+    std::fs::create_dir_all(dir).with_context(|| format!("the directory {} can't be made", dir.display()))?;
+    for (path, content) in
+        [(&paths.json, json(run)?), (&paths.html, super::html(run)), (&paths.text, super::text(run))]
+    {
+        std::fs::write(path, content).with_context(|| format!("{} can't be written", path.display()))?;
+    }
+    Ok(paths)
+}
+
+/// The run as JSON.
+///
+/// # Errors
+/// None that a run can cause; a full memory is not caught.
+pub fn json(run: &Run) -> Result<String> {
+    let mut bytes = Vec::new();
+    run.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, Lines::default()))
+        .context("the run can't be written as JSON")?;
+    bytes.push(b'\n');
+    String::from_utf8(bytes).context("JSON is UTF-8")
+}
+
+/// Reads a run: its `run.json`, or the directory that has one.
+///
+/// # Errors
+/// One sentence: no such file, no JSON, not a run, or written by a newer version.
+pub fn read(path: &Path) -> Result<Run> {
+    /// Only this is looked at first: a newer file may differ in everything else.
+    #[derive(serde::Deserialize)]
+    struct Version {
+        format: Option<u32>,
+    }
+    let path = if path.is_dir() { path.join("run.json") } else { path.to_owned() };
+    let shown = path.display();
+    let text = std::fs::read_to_string(&path).with_context(|| format!("{shown} can't be read"))?;
+    let version: Version =
+        serde_json::from_str(&text).with_context(|| format!("{shown} is not the JSON of a run"))?;
+    match version.format {
+        Some(1..=FORMAT) => {}
+        Some(newer) if newer > FORMAT => bail!(
+            "{shown} has format {newer}, and this version reads up to {FORMAT}: read it with the version that wrote it"
+        ),
+        _ => bail!("{shown} is not a run of throng load: it has no format number"),
+    }
+    serde_json::from_str(&text).with_context(|| format!("{shown} is not a run of throng load"))
+}
+
+/// JSON with a line for each entry of the outer three levels, and rounded numbers.
+#[derive(Default)]
+struct Lines {
+    depth: usize,
+}
+
+impl Lines {
+    fn line<W: ?Sized + io::Write>(&self, writer: &mut W, first: bool) -> io::Result<()> {
+        if !first {
+            writer.write_all(b",")?;
+        }
+        if self.depth <= 2 { writer.write_all(b"\n") } else { Ok(()) }
+    }
+}
+
+impl Formatter for Lines {
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        // Sums of squares pass 2^53, where nothing is left to round.
+        let rounded = if value.abs() < 1e11 { (value * 1e4).round() / 1e4 } else { value };
+        write!(writer, "{rounded}")
+    }
+
+    fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.depth += 1;
+        writer.write_all(b"[")
+    }
+
+    fn end_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        writer.write_all(b"]")
+    }
+
+    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.line(writer, first)
+    }
+
+    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.depth += 1;
+        writer.write_all(b"{")
+    }
+
+    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        writer.write_all(b"}")
+    }
+
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.line(writer, first)
+    }
+}
