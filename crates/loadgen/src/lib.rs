@@ -18,5 +18,7 @@ pub mod host;
 pub mod measure;
 pub mod plan;
 pub mod report;
+pub mod sasl;
+pub mod socket;
 pub mod tsung;
 pub mod view;

@@ -1,0 +1,137 @@
+//! What is derived from passwords, kept for the next login with the same salt (RFC 5802 section 3, `Hi`).
+//!
+//! An entry costs about 130 bytes with SHA-1 and is found by a hash over mechanism, iterations, salt and password: the user
+//! does not count, so one salt for all users (a load test's import) is one entry. There are two generations: when the
+//! newer is full the older is forgotten. So memory is bounded ([`Keys::ENTRIES`], about 4 MB at most), and what is used
+//! again stays.
+//!
+//! Left out: sharing between workers. Trap: when each login has another salt nothing is ever found again; the cost is the
+//! key derivation then, and the counters say so.
+
+use super::SaslError;
+use super::mechanism::Hash;
+use hashbrown::HashMap;
+use ring::{digest, hmac, pbkdf2};
+use std::num::NonZeroU32;
+
+impl Hash {
+    pub(super) fn mac(self) -> hmac::Algorithm {
+        match self {
+            Self::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            Self::Sha256 => hmac::HMAC_SHA256,
+            Self::Sha512 => hmac::HMAC_SHA512,
+        }
+    }
+
+    pub(super) fn digest(self) -> &'static digest::Algorithm {
+        self.mac().digest_algorithm()
+    }
+
+    fn derivation(self) -> pbkdf2::Algorithm {
+        match self {
+            Self::Sha1 => pbkdf2::PBKDF2_HMAC_SHA1,
+            Self::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
+            Self::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
+        }
+    }
+}
+
+/// ClientKey and ServerKey, one after the other.
+type Pair = Box<[u8]>;
+
+/// The cache; one per worker.
+#[derive(Default)]
+pub struct Keys {
+    newer: HashMap<[u8; 16], Pair>,
+    older: HashMap<[u8; 16], Pair>,
+    found: u64,
+    derived: u64,
+}
+
+impl Keys {
+    /// Most entries of both generations.
+    pub const ENTRIES: usize = 32_768;
+    /// Most iterations that are computed: 10 million are some seconds in which the worker does nothing else.
+    pub const MOST_ITERATIONS: u32 = 10_000_000;
+
+    /// An empty cache.
+    pub fn new() -> Keys {
+        Keys::default()
+    }
+
+    /// Logins that found their keys, and logins that had to derive them.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.found, self.derived)
+    }
+
+    /// ClientKey and ServerKey for a prepared password.
+    pub(super) fn get(
+        &mut self,
+        hash: Hash,
+        password: &str,
+        salt: &[u8],
+        iterations: u32,
+    ) -> Result<(&[u8], &[u8]), SaslError> {
+        let count = NonZeroU32::new(iterations).filter(|count| count.get() <= Self::MOST_ITERATIONS);
+        let count = count.ok_or(SaslError::Iterations)?;
+        let place = place(hash, password, salt, iterations);
+        if self.newer.contains_key(&place) {
+            self.found += 1;
+        } else {
+            let pair = match self.older.remove(&place) {
+                Some(pair) => {
+                    self.found += 1;
+                    pair
+                }
+                None => {
+                    self.derived += 1;
+                    derive(hash, password, salt, count)
+                }
+            };
+            if self.newer.len() >= Self::ENTRIES / 2 {
+                self.older = std::mem::take(&mut self.newer);
+            }
+            self.newer.insert(place, pair);
+        }
+        let pair = self.newer.get(&place).map(AsRef::as_ref).unwrap_or_default();
+        pair.split_at_checked(hash.digest().output_len()).ok_or(SaslError::Unexpected)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.newer.len() + self.older.len()
+    }
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The contents are as good as passwords.
+        to.debug_struct("Keys")
+            .field("entries", &(self.newer.len() + self.older.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where the keys are kept: half of a SHA-256, so that salts and passwords need no room.
+fn place(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> [u8; 16] {
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(&[hash as u8]);
+    context.update(&iterations.to_be_bytes());
+    context.update(&(salt.len() as u64).to_be_bytes());
+    context.update(salt);
+    context.update(password.as_bytes());
+    let mut place = [0; 16];
+    for (to, from) in place.iter_mut().zip(context.finish().as_ref()) {
+        *to = *from;
+    }
+    place
+}
+
+fn derive(hash: Hash, password: &str, salt: &[u8], count: NonZeroU32) -> Pair {
+    let mut salted = vec![0; hash.digest().output_len()];
+    pbkdf2::derive(hash.derivation(), count, salt, password.as_bytes(), &mut salted);
+    let salted = hmac::Key::new(hash.mac(), &salted);
+    let client = hmac::sign(&salted, b"Client Key");
+    let server = hmac::sign(&salted, b"Server Key");
+    [client.as_ref(), server.as_ref()].concat().into()
+}

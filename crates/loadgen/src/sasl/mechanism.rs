@@ -1,0 +1,165 @@
+//! The mechanisms' names and strength, the choice among those offered, and channel binding as SCRAM says it.
+//!
+//! Names are those of IANA's registry. The choice follows RFC 5802 section 6: `y` when this end could bind and the server
+//! offered no -PLUS, so that a stripped offer is noticed.
+//! Trap: a plan that forbids -PLUS must send `n`, not `y`: with `y` a server that did offer it must refuse.
+
+/// The hash function of a SCRAM mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Hash {
+    /// SHA-1 (RFC 5802).
+    Sha1,
+    /// SHA-256 (RFC 7677).
+    Sha256,
+    /// SHA-512.
+    Sha512,
+}
+
+/// A SASL mechanism that this client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mechanism {
+    /// PLAIN: the password itself; the server does the work.
+    Plain,
+    /// ANONYMOUS: the server makes the account up.
+    Anonymous,
+    /// EXTERNAL: the TLS client certificate says who it is.
+    External,
+    /// SCRAM with a hash function; `true` is -PLUS, with channel binding.
+    Scram(Hash, bool),
+}
+
+impl Mechanism {
+    /// All of them, strongest first: proof by certificate, SCRAM with channel binding, SCRAM, PLAIN, ANONYMOUS.
+    pub const ALL: [Mechanism; 9] = [
+        Mechanism::External,
+        Mechanism::Scram(Hash::Sha512, true),
+        Mechanism::Scram(Hash::Sha256, true),
+        Mechanism::Scram(Hash::Sha1, true),
+        Mechanism::Scram(Hash::Sha512, false),
+        Mechanism::Scram(Hash::Sha256, false),
+        Mechanism::Scram(Hash::Sha1, false),
+        Mechanism::Plain,
+        Mechanism::Anonymous,
+    ];
+
+    /// The registered name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "PLAIN",
+            Self::Anonymous => "ANONYMOUS",
+            Self::External => "EXTERNAL",
+            Self::Scram(Hash::Sha1, false) => "SCRAM-SHA-1",
+            Self::Scram(Hash::Sha1, true) => "SCRAM-SHA-1-PLUS",
+            Self::Scram(Hash::Sha256, false) => "SCRAM-SHA-256",
+            Self::Scram(Hash::Sha256, true) => "SCRAM-SHA-256-PLUS",
+            Self::Scram(Hash::Sha512, false) => "SCRAM-SHA-512",
+            Self::Scram(Hash::Sha512, true) => "SCRAM-SHA-512-PLUS",
+        }
+    }
+
+    /// The mechanism with that name, in any case (a plan may write it small); `None` for one that is not spoken.
+    pub fn parse(name: &str) -> Option<Mechanism> {
+        Self::ALL.into_iter().find(|mechanism| mechanism.name().eq_ignore_ascii_case(name))
+    }
+
+    /// It needs channel binding.
+    pub fn is_plus(self) -> bool {
+        matches!(self, Self::Scram(_, true))
+    }
+}
+
+/// Channel binding of a login (RFC 5802 section 6).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Binding {
+    /// `n`: this end does not bind.
+    #[default]
+    None,
+    /// `y`: this end could, and believes that the server cannot.
+    NotOffered,
+    /// `p=tls-exporter` (RFC 9266).
+    Exporter([u8; 32]),
+    /// `p=tls-server-end-point` (RFC 5929).
+    EndPoint(Vec<u8>),
+}
+
+impl Binding {
+    /// The flag at the head of the message: `n`, `y` or `p=…`.
+    pub(super) fn flag(&self) -> &'static str {
+        match self {
+            Self::None => "n",
+            Self::NotOffered => "y",
+            Self::Exporter(_) => "p=tls-exporter",
+            Self::EndPoint(_) => "p=tls-server-end-point",
+        }
+    }
+
+    pub(super) fn data(&self) -> &[u8] {
+        match self {
+            Self::None | Self::NotOffered => &[],
+            Self::Exporter(data) => data,
+            Self::EndPoint(data) => data,
+        }
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        matches!(self, Self::Exporter(_) | Self::EndPoint(_))
+    }
+}
+
+/// What [`choose`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The mechanism to use.
+    pub mechanism: Mechanism,
+    /// The server offered some -PLUS mechanism that this client speaks.
+    pub plus_offered: bool,
+}
+
+impl Choice {
+    /// The binding that goes with the mechanism. `exporter` and `end_point` are what the connection has; the exporter is
+    /// preferred unless `types` (XEP-0440, the server's list, if it sent one) leaves it out.
+    pub fn binding(
+        &self,
+        exporter: Option<[u8; 32]>,
+        end_point: Option<Vec<u8>>,
+        types: Option<&[&str]>,
+    ) -> Binding {
+        let takes = |name: &str| types.is_none_or(|types| types.contains(&name));
+        let can = exporter.is_some() || end_point.is_some();
+        let exporter = exporter.filter(|_| takes("tls-exporter")).map(Binding::Exporter);
+        let end_point = end_point.filter(|_| takes("tls-server-end-point")).map(Binding::EndPoint);
+        match self.mechanism {
+            Mechanism::Scram(_, true) => exporter.or(end_point).unwrap_or_default(),
+            Mechanism::Scram(_, false) if can && !self.plus_offered => Binding::NotOffered,
+            _ => Binding::None,
+        }
+    }
+}
+
+/// Chooses the strongest mechanism that is offered and wanted. `wanted` empty means any but EXTERNAL and ANONYMOUS, which
+/// make another user than the account's name says. `can_bind` says that the connection has channel binding data.
+pub fn choose<'a>(
+    offered: impl IntoIterator<Item = &'a str>,
+    wanted: &[Mechanism],
+    can_bind: bool,
+) -> Option<Choice> {
+    let mut found = [false; Mechanism::ALL.len()];
+    for name in offered {
+        // Registered names are in capitals (RFC 4422 section 3.1); an offer in small letters is another mechanism.
+        if let Some(place) = Mechanism::ALL.iter().position(|mechanism| mechanism.name() == name)
+            && let Some(found) = found.get_mut(place)
+        {
+            *found = true;
+        }
+    }
+    let offered =
+        || Mechanism::ALL.into_iter().zip(found).filter_map(|(mechanism, found)| found.then_some(mechanism));
+    let plus_offered = offered().any(Mechanism::is_plus);
+    offered()
+        .filter(|mechanism| can_bind || !mechanism.is_plus())
+        .find(|mechanism| match wanted {
+            [] => !matches!(mechanism, Mechanism::External | Mechanism::Anonymous),
+            wanted => wanted.contains(mechanism),
+        })
+        .map(|mechanism| Choice { mechanism, plus_offered })
+}

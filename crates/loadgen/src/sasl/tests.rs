@@ -1,0 +1,331 @@
+//! SASL against the RFCs' examples and against a server's side of SCRAM that is computed here from RFC 5802 alone.
+//!
+//! Trap: the server below derives its keys with its own loop of HMACs; using `keys.rs` for it would prove nothing.
+
+use super::*;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::{digest, hmac};
+
+const SHA1: Mechanism = Mechanism::Scram(Hash::Sha1, false);
+const SHA256: Mechanism = Mechanism::Scram(Hash::Sha256, false);
+const SHA512: Mechanism = Mechanism::Scram(Hash::Sha512, false);
+
+fn begin(mechanism: Mechanism, user: &str, password: &str, nonce: &str) -> (Exchange, String) {
+    let (exchange, initial) = Exchange::begin(mechanism, user, password, None, Binding::None, nonce).unwrap();
+    (exchange, String::from_utf8(initial).unwrap())
+}
+
+fn challenge(exchange: &mut Exchange, data: &str) -> Result<String, SaslError> {
+    exchange.challenge(data.as_bytes(), &mut Keys::new()).map(|answer| String::from_utf8(answer).unwrap())
+}
+
+/// The server's side: checks the client's last message and says its own.
+struct Server {
+    hash: Hash,
+    salted: Vec<u8>,
+}
+
+impl Server {
+    /// `Hi` of RFC 5802 section 2.2, written out.
+    fn new(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Server {
+        let key = hmac::Key::new(hash.mac(), password.as_bytes());
+        let mut last = hmac::sign(&key, &[salt, &[0, 0, 0, 1]].concat()).as_ref().to_vec();
+        let mut salted = last.clone();
+        for _ in 1..iterations {
+            last = hmac::sign(&key, &last).as_ref().to_vec();
+            salted.iter_mut().zip(&last).for_each(|(to, from)| *to ^= from);
+        }
+        Server { hash, salted }
+    }
+
+    fn sign(&self, key: &[u8], message: &str) -> Vec<u8> {
+        hmac::sign(&hmac::Key::new(self.hash.mac(), key), message.as_bytes()).as_ref().to_vec()
+    }
+
+    /// `v=…` if the proof is right.
+    fn finish(&self, bare: &str, first: &str, last: &str) -> Option<String> {
+        let (without_proof, proof) = last.split_once(",p=")?;
+        let signed = format!("{bare},{first},{without_proof}");
+        let client_key = self.sign(&self.salted, "Client Key");
+        let stored = digest::digest(self.hash.digest(), &client_key);
+        let signature = self.sign(stored.as_ref(), &signed);
+        let proof = STANDARD.decode(proof).ok()?;
+        let recovered: Vec<u8> = proof.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
+        if recovered != client_key {
+            return None;
+        }
+        let server_key = self.sign(&self.salted, "Server Key");
+        Some(format!("v={}", STANDARD.encode(self.sign(&server_key, &signed))))
+    }
+}
+
+/// RFC 5802 section 5.
+#[test]
+fn scram_sha_1_as_in_the_rfc() {
+    let (mut exchange, initial) = begin(SHA1, "user", "pencil", "fyko+d2lbbFgONRv9qkxdawL");
+    assert_eq!(initial, "n,,n=user,r=fyko+d2lbbFgONRv9qkxdawL");
+    let answer =
+        challenge(&mut exchange, "r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096");
+    assert_eq!(
+        answer.unwrap(),
+        "c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts="
+    );
+    assert_eq!(exchange.success(b"v=rmF9pqV8S7suAoZWja4dJRkFsKQ="), Ok(()));
+}
+
+/// RFC 7677 section 3.
+#[test]
+fn scram_sha_256_as_in_the_rfc() {
+    let (mut exchange, initial) = begin(SHA256, "user", "pencil", "rOprNGfwEbeRWgbNEkqO");
+    assert_eq!(initial, "n,,n=user,r=rOprNGfwEbeRWgbNEkqO");
+    let answer = challenge(
+        &mut exchange,
+        "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+    );
+    assert_eq!(
+        answer.unwrap(),
+        "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
+         p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    );
+    // As a challenge, then success with nothing: servers without additional data.
+    assert_eq!(challenge(&mut exchange, "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=").unwrap(), "");
+    assert_eq!(exchange.success(b""), Ok(()));
+}
+
+#[test]
+fn each_hash_and_binding_against_an_independent_server() {
+    for hash in [Hash::Sha1, Hash::Sha256, Hash::Sha512] {
+        for (binding, header) in [
+            (Binding::None, b"n,a=bo=2Css=3D,".to_vec()),
+            (Binding::NotOffered, b"y,a=bo=2Css=3D,".to_vec()),
+            (Binding::Exporter([7; 32]), [&b"p=tls-exporter,a=bo=2Css=3D,"[..], &[7; 32]].concat()),
+            (
+                Binding::EndPoint(vec![1, 2, 3]),
+                [&b"p=tls-server-end-point,a=bo=2Css=3D,"[..], &[1, 2, 3]].concat(),
+            ),
+        ] {
+            let mechanism = Mechanism::Scram(hash, binding.is_used());
+            let (mut exchange, initial) =
+                Exchange::begin(mechanism, "a=b,c", "p\u{aa}ss", Some("bo,ss="), binding, "abc").unwrap();
+            let initial = String::from_utf8(initial).unwrap();
+            let (_, bare) = initial.split_once("n=a").unwrap();
+            let bare = format!("n=a{bare}");
+            assert_eq!(bare, "n=a=3Db=2Cc,r=abc");
+            let first = format!("r=abcDEF,s={},i=77,x=ignored", STANDARD.encode(b"salty"));
+            let last = challenge(&mut exchange, &first).unwrap();
+            let channel = last.strip_prefix("c=").unwrap().split(',').next().unwrap();
+            assert_eq!(STANDARD.decode(channel).unwrap(), header);
+            assert!(last.contains(",r=abcDEF,p="));
+            // SASLprep makes an `a` of U+00AA (RFC 4013 section 3).
+            let server = Server::new(hash, "pass", b"salty", 77);
+            let verifier = server.finish(&bare, &first, &last).expect("the proof is right");
+            assert_eq!(exchange.success(verifier.as_bytes()), Ok(()));
+            assert_eq!(exchange.success(b""), Ok(()), "once proved, it stays so");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_does_not_know_the_password_is_found_out() {
+    let mut keys = Keys::new();
+    for (last, expected) in [
+        ("v=rmF9pqV8S7suAoZWja4dJRkFsKR=", SaslError::Syntax("signature")),
+        ("v=AAAAAAAAAAAAAAAAAAAAAAAAAAA=", SaslError::Signature),
+        ("v=", SaslError::Signature),
+        ("v=cm1G", SaslError::Signature),
+        ("", SaslError::Unexpected),
+        ("x=1", SaslError::Syntax("signature")),
+        ("e=invalid-proof", SaslError::Refused("invalid-proof".into())),
+    ] {
+        let (mut exchange, _) = begin(SHA1, "user", "pencil", "fyko");
+        exchange.challenge(b"r=fykoX,s=QSXCR+Q6sek8bf92,i=4096", &mut keys).unwrap();
+        assert_eq!(exchange.success(last.as_bytes()), Err(expected), "{last}");
+    }
+    let (mut exchange, _) = begin(SHA1, "user", "pencil", "fyko");
+    assert_eq!(exchange.success(b""), Err(SaslError::Unexpected), "success without any challenge");
+}
+
+#[test]
+fn wrong_challenges_are_refused_by_their_part() {
+    for (first, expected) in [
+        ("", SaslError::Syntax("nonce")),
+        ("m=must,r=abcD,s=QSXC,i=1", SaslError::Syntax("nonce")),
+        ("s=QSXC,i=1,r=abcD", SaslError::Syntax("nonce")),
+        ("r=abc,s=QSXC,i=1", SaslError::Nonce),
+        ("r=abX,s=QSXC,i=1", SaslError::Nonce),
+        ("r=Xabc,s=QSXC,i=1", SaslError::Nonce),
+        ("r=,s=QSXC,i=1", SaslError::Nonce),
+        ("r=abcD", SaslError::Syntax("salt")),
+        ("r=abcD,i=1", SaslError::Syntax("salt")),
+        ("r=abcD,s=,i=1", SaslError::Syntax("salt")),
+        ("r=abcD,s=%%%%,i=1", SaslError::Syntax("salt")),
+        ("r=abcD,s=QSXC", SaslError::Syntax("iteration count")),
+        ("r=abcD,s=QSXC,i=", SaslError::Syntax("iteration count")),
+        ("r=abcD,s=QSXC,i=+1", SaslError::Syntax("iteration count")),
+        ("r=abcD,s=QSXC,i=0", SaslError::Iterations),
+        ("r=abcD,s=QSXC,i=10000001", SaslError::Iterations),
+        ("r=abcD,s=QSXC,i=99999999999999999999", SaslError::Iterations),
+        ("e=other-error", SaslError::Refused("other-error".into())),
+    ] {
+        let (mut exchange, _) = begin(SHA256, "user", "pencil", "abc");
+        assert_eq!(challenge(&mut exchange, first), Err(expected), "{first}");
+        assert_eq!(challenge(&mut exchange, "r=abcD,s=QSXC,i=1"), Err(SaslError::Unexpected));
+    }
+    let (mut exchange, _) = begin(SHA256, "user", "pencil", "abc");
+    assert_eq!(
+        exchange.challenge(b"r=abcD,s=QSXC\xff,i=1", &mut Keys::new()),
+        Err(SaslError::Syntax("encoding"))
+    );
+}
+
+#[test]
+fn credentials_that_cannot_be_carried_are_refused_before_the_login() {
+    let refused = |mechanism, user: &str, password: &str, authzid, nonce: &str| {
+        Exchange::begin(mechanism, user, password, authzid, Binding::None, nonce).map(|_| ()).unwrap_err()
+    };
+    assert_eq!(refused(SHA1, "", "p", None, "n"), SaslError::Credentials);
+    assert_eq!(refused(SHA1, "u", "", None, "n"), SaslError::Credentials);
+    assert_eq!(refused(SHA1, "u\u{7}", "p", None, "n"), SaslError::Credentials);
+    assert_eq!(
+        refused(SHA1, "u", "p\u{221}", None, "n"),
+        SaslError::Credentials,
+        "unassigned in Unicode 3.2"
+    );
+    assert_eq!(refused(SHA1, "u", "p", None, ""), SaslError::Credentials);
+    assert_eq!(refused(SHA1, "u", "p", None, "a,b"), SaslError::Credentials);
+    assert_eq!(refused(SHA1, "u", "p", Some(""), "n"), SaslError::Credentials);
+    assert_eq!(refused(Mechanism::Plain, "u", "p\0", None, ""), SaslError::Credentials);
+    assert_eq!(refused(Mechanism::Plain, "", "p", None, ""), SaslError::Credentials);
+    assert_eq!(refused(Mechanism::Anonymous, &"x".repeat(256), "", None, ""), SaslError::Credentials);
+    assert_eq!(refused(Mechanism::Scram(Hash::Sha1, true), "u", "p", None, "n"), SaslError::Binding);
+    let bound = Exchange::begin(SHA512, "u", "p", None, Binding::Exporter([0; 32]), "n");
+    assert_eq!(bound.map(|_| ()).unwrap_err(), SaslError::Binding);
+}
+
+#[test]
+fn the_mechanisms_of_one_message() {
+    let one = |mechanism, user, password, authzid| {
+        let (mut exchange, initial) =
+            Exchange::begin(mechanism, user, password, authzid, Binding::None, "").unwrap();
+        assert_eq!(exchange.challenge(b"", &mut Keys::new()), Err(SaslError::Unexpected));
+        assert_eq!(exchange.success(b""), Ok(()));
+        initial
+    };
+    assert_eq!(one(Mechanism::Plain, "tim", "tanstaaftanstaaf", None), b"\0tim\0tanstaaftanstaaf");
+    assert_eq!(one(Mechanism::Plain, "Kurt", "xipj3plmq", Some("Ursel")), b"Ursel\0Kurt\0xipj3plmq");
+    assert_eq!(one(Mechanism::Anonymous, "sirhc", "", None), b"sirhc");
+    assert_eq!(one(Mechanism::Anonymous, "", "", None), b"");
+    assert_eq!(one(Mechanism::External, "ignored", "", None), b"");
+    assert_eq!(one(Mechanism::External, "ignored", "", Some("fred@example.com")), b"fred@example.com");
+}
+
+#[test]
+fn base64_as_xmpp_carries_it() {
+    let text = |data: &[u8], empty| {
+        let mut out = String::from("<");
+        to_base64(data, empty, &mut out);
+        out
+    };
+    assert_eq!(text(b"", "="), "<=");
+    assert_eq!(text(b"", ""), "<");
+    assert_eq!(text(b"abc", "="), "<YWJj");
+    assert_eq!(from_base64("").unwrap(), b"");
+    assert_eq!(from_base64("=").unwrap(), b"");
+    assert_eq!(from_base64("\n YWJj ").unwrap(), b"abc");
+    assert_eq!(from_base64("YWJ"), Err(SaslError::Base64));
+    assert_eq!(from_base64("YW Jj"), Err(SaslError::Base64));
+    assert_eq!(from_base64("YWJj=="), Err(SaslError::Base64));
+    assert_eq!(from_base64("ü"), Err(SaslError::Base64));
+}
+
+#[test]
+fn the_strongest_of_what_both_speak_is_chosen() {
+    let offered = ["PLAIN", "SCRAM-SHA-1", "X-OAUTH2", "SCRAM-SHA-256-PLUS", "SCRAM-SHA-1-PLUS", "EXTERNAL"];
+    let name = |wanted: &[Mechanism], can_bind| {
+        choose(offered, wanted, can_bind).map(|choice| choice.mechanism.name())
+    };
+    assert_eq!(name(&[], true), Some("SCRAM-SHA-256-PLUS"));
+    assert_eq!(name(&[], false), Some("SCRAM-SHA-1"));
+    assert_eq!(name(&[Mechanism::Plain, SHA1], true), Some("SCRAM-SHA-1"));
+    assert_eq!(name(&Mechanism::ALL, true), Some("EXTERNAL"));
+    assert_eq!(name(&[Mechanism::Anonymous, SHA512], true), None);
+    assert_eq!(choose([], &[], true), None);
+    assert_eq!(choose(["plain", "scram-sha-1"], &[], true), None);
+    for mechanism in Mechanism::ALL {
+        assert_eq!(Mechanism::parse(&mechanism.name().to_lowercase()), Some(mechanism));
+    }
+    assert_eq!(Mechanism::parse("SCRAM-SHA-224"), None);
+}
+
+#[test]
+fn the_binding_follows_the_choice() {
+    let (exporter, end_point) = (Some([1; 32]), Some(vec![2]));
+    let plus = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[], true).unwrap();
+    let both = |types| plus.binding(exporter, end_point.clone(), types);
+    assert_eq!(both(None), Binding::Exporter([1; 32]));
+    assert_eq!(both(Some(&["tls-server-end-point", "tls-unique"][..])), Binding::EndPoint(vec![2]));
+    assert_eq!(both(Some(&["tls-unique"][..])), Binding::None, "begin refuses it then");
+    assert_eq!(plus.binding(None, end_point.clone(), None), Binding::EndPoint(vec![2]));
+    let stripped = choose(["SCRAM-SHA-1"], &[], true).unwrap();
+    assert_eq!(stripped.binding(exporter, None, None), Binding::NotOffered);
+    assert_eq!(stripped.binding(None, None, None), Binding::None, "without TLS there is nothing to bind to");
+    let unwanted = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[SHA1], true).unwrap();
+    assert_eq!(unwanted.binding(exporter, None, None), Binding::None, "y would be a lie");
+    let plain = choose(["PLAIN"], &[], true).unwrap();
+    assert_eq!(plain.binding(exporter, None, None), Binding::None);
+}
+
+#[test]
+fn keys_are_found_again_and_their_number_is_bounded() {
+    let mut keys = Keys::new();
+    let once = |keys: &mut Keys, password: &str, salt: u32, mechanism: Mechanism| {
+        let (mut exchange, _) = begin(mechanism, "u", password, "n");
+        let first = format!("r=nX,s={},i=1", STANDARD.encode(salt.to_be_bytes()));
+        exchange.challenge(first.as_bytes(), keys).unwrap()
+    };
+    let first = once(&mut keys, "p", 0, SHA1);
+    assert_eq!(first, once(&mut keys, "p", 0, SHA1));
+    assert_eq!(keys.counts(), (1, 1));
+    assert_ne!(first, once(&mut keys, "q", 0, SHA1));
+    once(&mut keys, "p", 0, SHA256);
+    once(&mut keys, "p", 1, SHA1);
+    assert_eq!(keys.counts(), (1, 4), "password, hash and salt all count");
+    for salt in 2..60_000 {
+        once(&mut keys, "p", salt, SHA1);
+        // What is used again is not forgotten.
+        if salt % 1_000 == 0 {
+            once(&mut keys, "p", 0, SHA1);
+        }
+        assert!(keys.len() <= Keys::ENTRIES);
+    }
+    let (found, _) = keys.counts();
+    once(&mut keys, "p", 0, SHA1);
+    assert_eq!(keys.counts().0, found + 1);
+    once(&mut keys, "p", 5, SHA1);
+    assert_eq!(keys.counts().0, found + 1, "what was not is");
+}
+
+/// A figure to read, not a test: `cargo test -p throng-loadgen --lib sasl -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints a figure that depends on the machine"]
+fn cost_of_an_exchange_with_known_keys() {
+    for mechanism in [SHA1, SHA256, SHA512] {
+        let mut keys = Keys::new();
+        let first = "r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096";
+        let mut lasts = Vec::new();
+        let begun = crate::clock::cpu_us();
+        const TIMES: u64 = 50_000;
+        for _ in 0..TIMES {
+            let (mut exchange, initial) = begin(mechanism, "user0001", "pencil", "fyko+d2lbbFgONRv9qkxdawL");
+            let mut text = String::new();
+            to_base64(initial.as_bytes(), "=", &mut text);
+            let answer = exchange.challenge(first.as_bytes(), &mut keys).unwrap();
+            to_base64(&answer, "=", &mut text);
+            assert!(exchange.success(b"v=rmF9pqV8S7suAoZWja4dJRkFsKQ=").is_err());
+            lasts.push(text.len());
+        }
+        let spent = crate::clock::cpu_us() - begun;
+        println!("{}: {:.2} us per exchange", mechanism.name(), spent as f64 / TIMES as f64);
+    }
+}

@@ -1,0 +1,190 @@
+//! What all TLS connections of a run share: trust, client certificate, versions, and sessions to resume.
+//!
+//! Left out: revocation, SNI that differs from the domain. The name is checked as a DNS name (RFC 9525).
+//! Trap: by default any certificate is accepted, since servers under test sign their own. The handshake's signature is
+//! still checked, so the CPU that it costs is measured as in a real client.
+
+use super::binding::ExporterLog;
+use super::tickets::Tickets;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use std::io;
+use std::sync::Arc;
+
+/// Whom to believe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// Any certificate, whatever its names and dates. The handshake's signature is checked.
+    #[default]
+    Any,
+    /// Certificates in PEM: authorities, or a server's own (then just that one, with the right name).
+    Pem(Vec<u8>),
+}
+
+/// A client certificate for SASL EXTERNAL (XEP-0178).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate and its chain in PEM, the client's own first.
+    pub certificates: Vec<u8>,
+    /// Its private key in PEM.
+    pub key: Vec<u8>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Identity").finish_non_exhaustive()
+    }
+}
+
+/// How to build a [`TlsClient`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Whom to believe.
+    pub trust: Trust,
+    /// The client's certificate, if the server may ask for one.
+    pub identity: Option<Identity>,
+    /// Resume sessions of earlier connections, of whichever user.
+    pub resumption: bool,
+    /// Offer TLS 1.2.
+    pub tls12: bool,
+    /// Offer TLS 1.3.
+    pub tls13: bool,
+}
+
+impl Default for TlsOptions {
+    fn default() -> Self {
+        TlsOptions { trust: Trust::Any, identity: None, resumption: true, tls12: true, tls13: true }
+    }
+}
+
+/// The shared part of TLS connections. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct TlsClient {
+    config: Arc<ClientConfig>,
+}
+
+impl TlsClient {
+    /// Reads certificates and keys.
+    ///
+    /// # Errors
+    /// InvalidInput with the reason: no certificate or key in the PEM, key and certificate do not match, no version.
+    pub fn new(options: &TlsOptions) -> io::Result<TlsClient> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let versions: &[_] = match (options.tls12, options.tls13) {
+            (true, true) => &[&TLS13, &TLS12],
+            (false, true) => &[&TLS13],
+            (true, false) => &[&TLS12],
+            (false, false) => return Err(wrong("no TLS version is allowed")),
+        };
+        let verifier = Verifier::new(&options.trust, Arc::clone(&provider))?;
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .map_err(wrong)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = match &options.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let key = PrivateKeyDer::from_pem_slice(&identity.key)
+                    .map_err(|error| wrong(format!("no private key in the client's PEM: {error}")))?;
+                builder.with_client_auth_cert(certificates(&identity.certificates)?, key).map_err(wrong)?
+            }
+        };
+        config.resumption = if options.resumption {
+            Resumption::store(Arc::new(Tickets::default()))
+        } else {
+            Resumption::disabled()
+        };
+        config.key_log = Arc::new(ExporterLog);
+        Ok(TlsClient { config: Arc::new(config) })
+    }
+
+    pub(super) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
+    }
+}
+
+fn wrong(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+fn certificates(pem: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| wrong(format!("bad PEM: {error}")))?;
+    if found.is_empty() { Err(wrong("no certificate in the PEM")) } else { Ok(found) }
+}
+
+/// Checks as [`Trust`] says.
+#[derive(Debug)]
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    /// None: anything goes.
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    /// Certificates that are believed as such. A self-signed one is no authority in the eyes of webpki.
+    known: Vec<CertificateDer<'static>>,
+}
+
+impl Verifier {
+    fn new(trust: &Trust, provider: Arc<CryptoProvider>) -> io::Result<Verifier> {
+        let Trust::Pem(pem) = trust else {
+            return Ok(Verifier { provider, authorities: None, known: Vec::new() });
+        };
+        let known = certificates(pem)?;
+        let mut roots = RootCertStore::empty();
+        for certificate in &known {
+            roots.add(certificate.clone()).map_err(wrong)?;
+        }
+        let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| wrong(error.to_string()))?;
+        Ok(Verifier { provider, authorities: Some(authorities), known })
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(authorities) = &self.authorities else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        if self.known.iter().any(|known| known == end_entity) {
+            let parsed = rustls::server::ParsedCertificate::try_from(end_entity)?;
+            rustls::client::verify_server_name(&parsed, server_name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,97 @@
+//! The store of TLS sessions to resume (RFC 8446 section 2.2, RFC 5077), one for all users of a [`super::TlsClient`].
+//!
+//! rustls's own keeps 8 tickets for a server name, which a burst of logins uses up at once; all users of a load run share
+//! the name. This one keeps [`TICKETS`]. A ticket is used once, the newest first.
+//!
+//! Left out: lifetimes; rustls looks at them when it gets a ticket. Trap: a ticket stands for the client certificate of its
+//! first handshake too. Users with different certificates need different `TlsClient`s (rustls refuses to mix them).
+
+use rustls::NamedGroup;
+use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
+use rustls::pki_types::ServerName;
+use std::collections::{HashMap, VecDeque};
+use std::sync::PoisonError;
+
+#[allow(
+    clippy::disallowed_types,
+    reason = "rustls wants Sync; one worker is one thread, so it is never contended"
+)]
+use std::sync::{Mutex, MutexGuard};
+
+/// Most tickets for a server name, about 1 kB each.
+const TICKETS: usize = 512;
+/// Most server names; a run has one for each XMPP domain.
+const NAMES: usize = 64;
+
+#[derive(Default)]
+struct Server {
+    group: Option<NamedGroup>,
+    session: Option<Tls12ClientSessionValue>,
+    tickets: VecDeque<Tls13ClientSessionValue>,
+}
+
+/// Sessions by server name.
+#[derive(Default)]
+#[allow(clippy::disallowed_types, reason = "see above")]
+pub(super) struct Tickets {
+    servers: Mutex<HashMap<ServerName<'static>, Server>>,
+}
+
+impl Tickets {
+    #[allow(clippy::disallowed_types, reason = "see above")]
+    fn servers(&self) -> MutexGuard<'_, HashMap<ServerName<'static>, Server>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn edit(&self, name: ServerName<'static>, change: impl FnOnce(&mut Server)) {
+        let mut servers = self.servers();
+        if servers.len() >= NAMES && !servers.contains_key(&name) {
+            servers.clear();
+        }
+        change(servers.entry(name).or_default());
+    }
+}
+
+impl std::fmt::Debug for Tickets {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The contents are secrets.
+        to.debug_struct("Tickets").finish_non_exhaustive()
+    }
+}
+
+impl ClientSessionStore for Tickets {
+    fn set_kx_hint(&self, name: ServerName<'static>, group: NamedGroup) {
+        self.edit(name, |server| server.group = Some(group));
+    }
+
+    fn kx_hint(&self, name: &ServerName<'_>) -> Option<NamedGroup> {
+        self.servers().get(name).and_then(|server| server.group)
+    }
+
+    fn set_tls12_session(&self, name: ServerName<'static>, value: Tls12ClientSessionValue) {
+        self.edit(name, |server| server.session = Some(value));
+    }
+
+    fn tls12_session(&self, name: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.servers().get(name).and_then(|server| server.session.clone())
+    }
+
+    fn remove_tls12_session(&self, name: &ServerName<'static>) {
+        if let Some(server) = self.servers().get_mut(name) {
+            server.session = None;
+        }
+    }
+
+    fn insert_tls13_ticket(&self, name: ServerName<'static>, value: Tls13ClientSessionValue) {
+        self.edit(name, |server| {
+            if server.tickets.len() >= TICKETS {
+                server.tickets.pop_front();
+            }
+            server.tickets.push_back(value);
+        });
+    }
+
+    fn take_tls13_ticket(&self, name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.servers().get_mut(name).and_then(|server| server.tickets.pop_back())
+    }
+}

@@ -1,0 +1,401 @@
+//! TLS over a non-blocking socket with rustls's *unbuffered* connection: its state is all that an idle one costs.
+//!
+//! The buffered connection keeps about 4 kB more. RFC 8446 and RFC 5246 are rustls's work; here are the buffers around it.
+//! Left out: early data, and sending before the handshake is done.
+//!
+//! Trap 1: rustls remembers positions in the incoming records while a handshake message is incomplete. What it has not
+//! discarded must be shown to it again unchanged, from the same first byte, and in every call.
+//! Trap 2: it hands out everything it wants to send before it looks at input, and all of it must be sent in that order.
+//! Trap 3: after an error only its alert may be asked for, with no input at all.
+
+use super::binding;
+use super::client::TlsClient;
+use super::scratch::{Scratch, Sealed, Wire};
+use super::{Read, ReadEnd, TlsFacts, Written, receive, send};
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::pki_types::ServerName;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus};
+use rustls::{HandshakeKind, ProtocolVersion};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Largest plaintext of a record (RFC 8446 section 5.1).
+const FRAGMENT_BYTES: usize = 16_384;
+/// Most ciphertext that waits for the kernel. Data adds one record at most; more is a peer that asks for new keys without
+/// end (RFC 8446 section 4.6.3) and reads nothing.
+const UNSENT_BYTES: usize = 65_536;
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Handshake,
+    Open,
+    /// The peer said close_notify.
+    Closed,
+    /// It failed; rustls is not called again.
+    Broken,
+}
+
+/// What is to be written once rustls is ready.
+enum Job<'a> {
+    /// At most [`FRAGMENT_BYTES`].
+    Data(&'a [u8]),
+    Farewell,
+}
+
+/// A TLS connection's state.
+pub(super) struct Tls {
+    connection: UnbufferedClientConnection,
+    /// Records that have no end yet.
+    kept: Vec<u8>,
+    /// Records that the kernel did not take.
+    unsent: Vec<u8>,
+    exporter: Option<[u8; 32]>,
+    stage: Stage,
+    /// close_notify was said.
+    said_goodbye: bool,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // rustls's state has no Debug, and secrets.
+        to.debug_struct("Tls").field("stage", &self.stage).field("held", &self.held()).finish_non_exhaustive()
+    }
+}
+
+/// What rustls found in the records.
+#[derive(Default)]
+struct Found {
+    bytes: usize,
+    /// Bytes of the records that are done with.
+    consumed: usize,
+}
+
+impl Tls {
+    pub(super) fn new(client: &TlsClient, name: &str, direct: bool) -> io::Result<Tls> {
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the domain is no name for TLS"))?;
+        let config = client.config();
+        let connection = if direct {
+            UnbufferedClientConnection::new_with_alpn(config, name, vec![b"xmpp-client".to_vec()])
+        } else {
+            UnbufferedClientConnection::new(config, name)
+        };
+        Ok(Tls {
+            connection: connection.map_err(failure)?,
+            kept: Vec::new(),
+            unsent: Vec::new(),
+            exporter: None,
+            stage: Stage::Handshake,
+            said_goodbye: false,
+        })
+    }
+
+    /// Sends the first message of the handshake.
+    pub(super) fn begin(&mut self, descriptor: BorrowedFd<'_>, scratch: &mut Scratch) -> io::Result<Written> {
+        let Scratch { sealed, wire, .. } = scratch;
+        sealed.clear();
+        let mut found = Found::default();
+        let result = self.advance(&mut [], sealed, &mut found, &mut |_| {});
+        self.settle(result, descriptor, sealed, wire)?;
+        Ok(Written { taken: 0, blocked: !self.unsent.is_empty() })
+    }
+
+    pub(super) fn read(
+        &mut self,
+        descriptor: BorrowedFd<'_>,
+        scratch: &mut Scratch,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<Read> {
+        self.check()?;
+        let Scratch { input, sealed, wire } = scratch;
+        sealed.clear();
+        let start = self.kept.len();
+        let room = input.get_mut(start..start + Scratch::READ_BYTES).unwrap_or_default();
+        let mut outcome =
+            Read { bytes: 0, end: ReadEnd::Blocked, established: false, blocked: !self.unsent.is_empty() };
+        let count = match receive(descriptor, room)? {
+            None => return Ok(outcome),
+            Some(0) => {
+                outcome.end = if self.stage == Stage::Closed { ReadEnd::Closed } else { ReadEnd::Cut };
+                return Ok(outcome);
+            }
+            Some(count) => count,
+        };
+        wire.received += count as u64;
+        let handshaking = self.stage == Stage::Handshake;
+        let records = input.get_mut(..start + count).unwrap_or_default();
+        if let Some(front) = records.get_mut(..start) {
+            front.copy_from_slice(&self.kept);
+        }
+        let mut found = Found::default();
+        let result = self.advance(records, sealed, &mut found, sink);
+        let rest = records.get(found.consumed..).unwrap_or_default();
+        self.settle(result, descriptor, sealed, wire)?;
+        self.keep(rest)?;
+        outcome.bytes = found.bytes;
+        outcome.established = handshaking && self.stage != Stage::Handshake;
+        outcome.blocked = !self.unsent.is_empty();
+        outcome.end = match self.stage {
+            Stage::Closed => ReadEnd::Closed,
+            _ if count == Scratch::READ_BYTES => ReadEnd::More,
+            _ => ReadEnd::Blocked,
+        };
+        Ok(outcome)
+    }
+
+    pub(super) fn write(
+        &mut self,
+        descriptor: BorrowedFd<'_>,
+        data: &[u8],
+        scratch: &mut Scratch,
+    ) -> io::Result<Written> {
+        self.check()?;
+        let Scratch { sealed, wire, .. } = scratch;
+        sealed.clear();
+        if !self.emit(descriptor, sealed, wire)? {
+            return Ok(Written { taken: 0, blocked: true });
+        }
+        if !data.is_empty() && (self.stage == Stage::Handshake || self.said_goodbye) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let mut taken = 0;
+        for fragment in data.chunks(FRAGMENT_BYTES) {
+            self.seal(&Job::Data(fragment), descriptor, sealed, wire)?;
+            taken += fragment.len();
+            if !self.unsent.is_empty() {
+                return Ok(Written { taken, blocked: true });
+            }
+        }
+        Ok(Written { taken, blocked: false })
+    }
+
+    pub(super) fn close_notify(
+        &mut self,
+        descriptor: BorrowedFd<'_>,
+        scratch: &mut Scratch,
+    ) -> io::Result<Written> {
+        self.check()?;
+        let Scratch { sealed, wire, .. } = scratch;
+        sealed.clear();
+        if self.stage != Stage::Handshake && !self.said_goodbye {
+            self.said_goodbye = true;
+            self.seal(&Job::Farewell, descriptor, sealed, wire)?;
+        }
+        Ok(Written { taken: 0, blocked: !self.emit(descriptor, sealed, wire)? })
+    }
+
+    pub(super) fn is_secure(&self) -> bool {
+        matches!(self.stage, Stage::Open | Stage::Closed)
+    }
+
+    pub(super) fn facts(&self) -> Option<TlsFacts> {
+        if !self.is_secure() {
+            return None;
+        }
+        Some(TlsFacts {
+            version: match self.connection.protocol_version()? {
+                ProtocolVersion::TLSv1_3 => "TLSv1.3",
+                ProtocolVersion::TLSv1_2 => "TLSv1.2",
+                _ => "unknown",
+            },
+            cipher: self.connection.negotiated_cipher_suite()?.suite().as_str().unwrap_or("unknown"),
+            resumed: self.connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        })
+    }
+
+    pub(super) fn exporter(&self) -> Option<[u8; 32]> {
+        self.exporter.filter(|_| self.is_secure())
+    }
+
+    pub(super) fn server_end_point(&self) -> Option<Vec<u8>> {
+        if !self.is_secure() {
+            return None;
+        }
+        binding::server_end_point(self.connection.peer_certificates()?.first()?)
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.kept.capacity() + self.unsent.capacity()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.stage == Stage::Broken { Err(io::ErrorKind::NotConnected.into()) } else { Ok(()) }
+    }
+
+    /// Lets rustls work until it wants more records. What it wants to send is in `sealed` then.
+    fn advance(
+        &mut self,
+        records: &mut [u8],
+        sealed: &mut Sealed,
+        found: &mut Found,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<()> {
+        loop {
+            let rest = records.get_mut(found.consumed..).unwrap_or_default();
+            let UnbufferedStatus { mut discard, state } = self.connection.process_tls_records(rest);
+            let mut waits = false;
+            match state.map_err(failure)? {
+                ConnectionState::ReadTraffic(mut traffic) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record.map_err(failure)?;
+                        discard += record.discard;
+                        found.bytes += record.payload.len();
+                        sink(record.payload);
+                    }
+                }
+                ConnectionState::EncodeTlsData(data) => encode(data, sealed)?,
+                ConnectionState::TransmitTlsData(data) => data.done(),
+                ConnectionState::PeerClosed => self.stage = Stage::Closed,
+                ConnectionState::BlockedHandshake
+                | ConnectionState::WriteTraffic(_)
+                | ConnectionState::Closed => waits = true,
+                // Early data is for servers; what a later rustls may add is not asked for.
+                _ => return Err(io::ErrorKind::Unsupported.into()),
+            }
+            found.consumed += discard;
+            if self.stage == Stage::Handshake {
+                if let Some(value) = binding::take_exporter() {
+                    self.exporter = Some(value);
+                }
+                if !self.connection.is_handshaking() {
+                    self.stage = Stage::Open;
+                }
+            }
+            if waits {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends what rustls left in `sealed`, and after a failure its alert.
+    fn settle(
+        &mut self,
+        result: io::Result<()>,
+        descriptor: BorrowedFd<'_>,
+        sealed: &mut Sealed,
+        wire: &mut Wire,
+    ) -> io::Result<()> {
+        if result.is_err() {
+            self.stage = Stage::Broken;
+            self.kept = Vec::new();
+            while let Ok(ConnectionState::EncodeTlsData(data)) =
+                self.connection.process_tls_records(&mut []).state
+            {
+                if encode(data, sealed).is_err() {
+                    break;
+                }
+            }
+            // The failure is the news; whether the alert got out is not.
+            let _ = self.emit(descriptor, sealed, wire);
+            return result;
+        }
+        self.emit(descriptor, sealed, wire).map(drop)
+    }
+
+    /// Keeps incomplete records for the next read.
+    fn keep(&mut self, rest: &[u8]) -> io::Result<()> {
+        if rest.is_empty() || self.stage == Stage::Closed {
+            self.kept = Vec::new();
+            return Ok(());
+        }
+        if rest.len() > Scratch::KEPT_BYTES {
+            self.stage = Stage::Broken;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a TLS message without end"));
+        }
+        self.kept.clear();
+        self.kept.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Does the job and sends the records; what the kernel does not take waits in `unsent`.
+    fn seal(
+        &mut self,
+        job: &Job<'_>,
+        descriptor: BorrowedFd<'_>,
+        sealed: &mut Sealed,
+        wire: &mut Wire,
+    ) -> io::Result<()> {
+        loop {
+            let UnbufferedStatus { discard, state } = self.connection.process_tls_records(&mut self.kept);
+            let mut done = false;
+            let result = match state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+                    done = true;
+                    let written = match job {
+                        Job::Data(data) => {
+                            sealed.append(|into| traffic.encrypt(data, into).map_err(|error| room(&error)))
+                        }
+                        Job::Farewell => sealed
+                            .append(|into| traffic.queue_close_notify(into).map_err(|error| room(&error))),
+                    };
+                    if written { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+                }
+                Ok(ConnectionState::EncodeTlsData(data)) => encode(data, sealed),
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    Ok(())
+                }
+                Ok(ConnectionState::PeerClosed) => {
+                    self.stage = Stage::Closed;
+                    Ok(())
+                }
+                // Reading leaves nothing that is complete, so there is no other state to come here.
+                Ok(_) => Err(io::ErrorKind::BrokenPipe.into()),
+                Err(error) => Err(failure(error)),
+            };
+            if result.is_err() {
+                return self.settle(result, descriptor, sealed, wire);
+            }
+            self.kept.drain(..discard.min(self.kept.len()));
+            if done {
+                return self.emit(descriptor, sealed, wire).map(drop);
+            }
+        }
+    }
+
+    /// Sends what waits and then `sealed`; true when all of it is gone.
+    fn emit(&mut self, descriptor: BorrowedFd<'_>, sealed: &mut Sealed, wire: &mut Wire) -> io::Result<bool> {
+        if !self.unsent.is_empty() {
+            let count = send(descriptor, &self.unsent, wire)?;
+            self.unsent.drain(..count);
+            if self.unsent.is_empty() {
+                self.unsent = Vec::new();
+            }
+        }
+        let mut fresh = sealed.bytes();
+        if self.unsent.is_empty() && !fresh.is_empty() {
+            let count = send(descriptor, fresh, wire)?;
+            fresh = fresh.get(count..).unwrap_or_default();
+        }
+        if self.unsent.len() + fresh.len() > UNSENT_BYTES {
+            self.stage = Stage::Broken;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer asks without reading"));
+        }
+        self.unsent.extend_from_slice(fresh);
+        sealed.clear();
+        Ok(self.unsent.is_empty())
+    }
+}
+
+fn failure(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+fn encode(mut data: EncodeTlsData<'_, ClientConnectionData>, sealed: &mut Sealed) -> io::Result<()> {
+    let written = sealed.append(|into| {
+        data.encode(into).map_err(|error| match error {
+            EncodeError::InsufficientSize(size) => Some(size.required_size),
+            EncodeError::AlreadyEncoded => None,
+        })
+    });
+    if written { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// The room that is needed, if that was the fault.
+fn room(error: &EncryptError) -> Option<usize> {
+    match error {
+        EncryptError::InsufficientSize(size) => Some(size.required_size),
+        EncryptError::EncryptExhausted => None,
+    }
+}
