@@ -26,6 +26,8 @@ enum Command {
     Bench(bench::Args),
     /// Run the plays against a server.
     Plays(plays::Args),
+    /// Start ejabberd, Prosody or Throng with accounts and rosters, to measure by hand.
+    Peers(bench::peers::command::Args),
     /// The floor of the benchmarks: a relay that parses nothing.
     #[command(hide = true)]
     Relay(bench::relay::Args),
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Codegen(args) => codegen::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Plays(args) => plays::run(&args),
+        Command::Peers(args) => bench::peers::command::run(&args),
         Command::Relay(args) => bench::relay::run(&args),
     }
 }

@@ -17,6 +17,7 @@ mod link;
 mod logins;
 mod memory;
 mod negotiate;
+pub(crate) mod peers;
 mod presence;
 mod process;
 pub(crate) mod relay;

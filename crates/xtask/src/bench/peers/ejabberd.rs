@@ -1,0 +1,136 @@
+//! ejabberd (23.01 in Debian 12), started as `ejabberdctl foreground` starts it, but on a port and a folder of its own.
+//!
+//! As its documentation has it for load: kernel poll, 250 000 processes (`+P`), as many ports as files are allowed (`+Q`), shaper `none`, a
+//! queue of 10 000 packets a session, a long backlog, warnings only in the log, SCRAM passwords. Accounts and rosters are in Mnesia, in the
+//! kind of table that ejabberd makes by itself (`disc_only_copies`). The name of the node is left out: then no port mapper is started.
+//!
+//! Filling a million contacts takes most of a minute, so the filled tables are kept in `prepared/` and copied for each start. Their
+//! `stamp` says what they hold; other accounts, another recipe or another ejabberd make them anew.
+//!
+//! The trap: idle schedulers of Erlang spin before they sleep (`+sbwt`), which counts as CPU. It is left as it is by default.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Resource, getrlimit};
+
+use super::super::report::note;
+use super::{DOMAIN, Passwords, Wanted, finish, fresh, installed, recipe};
+
+/// Where Debian puts Erlang's applications, by machine.
+fn applications() -> Result<PathBuf> {
+    let folders = fs::read_dir("/usr/lib").context("there is no /usr/lib")?;
+    folders
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| version(path).is_some())
+        .context("ejabberd is not installed: run crates/xtask/peers/setup.sh")
+}
+
+/// The folder of ejabberd's application, which has its version.
+fn version(libraries: &Path) -> Option<String> {
+    let names = fs::read_dir(libraries).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.starts_with("ejabberd-")).max()
+}
+
+/// Writes configuration and accounts, and answers the command that runs the server.
+pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Result<Command> {
+    installed("erl")?;
+    let libraries = applications()?;
+    let config = folder.join("ejabberd.yml");
+    fs::write(&config, configuration(wanted, address))?;
+    let prepared = folder.join("prepared").join(format!("{}x{}", wanted.accounts, wanted.roster));
+    let fill = fs::read_to_string(recipe("fill.erl"))?;
+    let stamp = format!(
+        "{:?} {} {} {} {}\n{fill}",
+        version(&libraries),
+        wanted.prefix,
+        wanted.password,
+        format(wanted.passwords),
+        wanted.accounts
+    );
+    let stamped = prepared.join("stamp");
+    if fs::read_to_string(&stamped).ok().as_deref() != Some(&stamp) {
+        note("ejabberd: writing the accounts");
+        fresh(&prepared)?;
+        let mut compile = Command::new("erlc");
+        compile.arg("-o").arg(folder).arg(recipe("fill.erl"));
+        finish(&compile, &folder.join("erlc.log"), "erlc")?;
+        let mut command = erlang(&libraries, folder, &config, &prepared.join("mnesia"));
+        command
+            .arg("-pa")
+            .arg(folder)
+            .args(["-s", "ejabberd", "-s", "fill"])
+            .env("FILL_ACCOUNTS", wanted.accounts.to_string())
+            .env("FILL_ROSTER", wanted.roster.to_string())
+            .env("FILL_DOMAIN", DOMAIN)
+            .env("FILL_PREFIX", &wanted.prefix)
+            .env("FILL_PASSWORD", &wanted.password)
+            .env("FILL_FORMAT", format(wanted.passwords));
+        finish(&command, &folder.join("fill.log"), "writing the accounts of ejabberd")?;
+        fs::write(&stamped, stamp)?;
+    }
+    let data = folder.join("run");
+    fresh(&data)?;
+    copy(&prepared.join("mnesia"), &data)?;
+    let mut serve = erlang(&libraries, folder, &config, &data);
+    serve.args(["-s", "ejabberd"]);
+    Ok(serve)
+}
+
+fn format(passwords: Passwords) -> &'static str {
+    match passwords {
+        Passwords::Scram => "scram",
+        Passwords::Plain => "plain",
+    }
+}
+
+/// Erlang with ejabberd's environment. It handles SIGTERM by ending in order.
+fn erlang(libraries: &Path, folder: &Path, config: &Path, data: &Path) -> Command {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(65_536).clamp(1024, 1 << 20);
+    let mut command = Command::new("erl");
+    command
+        .args(["+K", "true", "+P", "250000", "+Q", &files.to_string(), "-noshell", "-noinput"])
+        .args(["-mnesia", "dir", &format!("\"{}\"", data.display())])
+        .env("ERL_LIBS", libraries)
+        .env("ERL_MAX_ETS_TABLES", "1400")
+        .env("ERL_MAX_PORTS", files.to_string())
+        .env("ERL_CRASH_DUMP", folder.join("crash.dump"))
+        .env("ERL_CRASH_DUMP_BYTES", "0")
+        .env("EJABBERD_CONFIG_PATH", config)
+        .env("EJABBERD_LOG_PATH", folder.join("ejabberd.log"));
+    command
+}
+
+fn configuration(wanted: &Wanted, address: SocketAddr) -> String {
+    format!(
+        "loglevel: warning\n\
+         hosts:\n  - {DOMAIN}\n\
+         listen:\n  -\n    port: {port}\n    ip: \"{ip}\"\n    module: ejabberd_c2s\n    access: all\n    shaper: none\n\
+         \x20   max_stanza_size: 262144\n    max_fsm_queue: 10000\n    backlog: 4096\n\
+         auth_method: internal\nauth_password_format: {format}\nauth_scram_hash: sha\n\
+         disable_sasl_mechanisms: [\"digest-md5\", \"X-OAUTH2\"]\n\
+         default_db: mnesia\n\
+         modules:\n  mod_caps: {{}}\n  mod_disco: {{}}\n  mod_offline: {{}}\n  mod_ping: {{}}\n  mod_roster: {{}}\n  mod_time: {{}}\n  mod_version: {{}}\n",
+        port = address.port(),
+        ip = address.ip(),
+        format = format(wanted.passwords),
+    )
+}
+
+/// Copies a folder with what is in it.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from).with_context(|| format!("{} cannot be read", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            fs::create_dir_all(&target)?;
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}

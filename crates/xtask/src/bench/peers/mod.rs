@@ -1,0 +1,249 @@
+//! Other servers beside Throng, started the same way with the same accounts: ejabberd and Prosody as Debian packages them.
+//!
+//! `peers/setup.sh` installs them. Each server has its own port, its data under `target/peers/NAME`, the domain `localhost`, no TLS (SCRAM-SHA-1 and
+//! PLAIN over plain TCP), no rate limits, and the modules for what Throng does too: roster, presence, messages, offline messages, disco,
+//! ping, time and version. The stores are those that each server brings: SQLite, Mnesia, files. Passwords are SCRAM keys of 4096 rounds.
+//!
+//! Accounts are `u0`, `u1`, …, one password for all, with the mutual ring roster of [`ring`]. After each start one of them logs in
+//! and its contacts are counted, so that a server without its rosters is never measured.
+//!
+//! The trap: figures of a peer are worth as much as its configuration. What is set and why is at the head of each server's file.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::clock::now;
+use super::process::Guarded;
+use super::report::note;
+
+pub(crate) mod command;
+mod ejabberd;
+mod probe;
+mod prosody;
+mod ring;
+mod throng;
+pub(crate) mod tree;
+
+/// The domain that every server serves.
+pub(crate) const DOMAIN: &str = "localhost";
+
+/// How long a server may take until it answers: ejabberd rebuilds the index of a million contacts first.
+const STARTING: Duration = Duration::from_secs(180);
+
+/// A server to start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Peer {
+    /// Ours.
+    Throng,
+    /// ejabberd of Debian.
+    Ejabberd,
+    /// Prosody of Debian.
+    Prosody,
+}
+
+impl Peer {
+    /// The name, also of its folder.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Throng => "throng",
+            Self::Ejabberd => "ejabberd",
+            Self::Prosody => "prosody",
+        }
+    }
+
+    /// The port that it gets when none is asked for.
+    fn port(self) -> u16 {
+        match self {
+            Self::Throng => 5622,
+            Self::Ejabberd => 5322,
+            Self::Prosody => 5422,
+        }
+    }
+}
+
+/// How a server keeps passwords.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Passwords {
+    /// As keys of SCRAM-SHA-1: PLAIN costs the server a key derivation.
+    Scram,
+    /// Readable: PLAIN is a comparison. For measuring generators; Throng has no such thing.
+    Plain,
+}
+
+/// What a server is started with.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Accounts, numbered from 0.
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) accounts: usize,
+    /// Contacts of each account: its nearest neighbours, mutual.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) roster: usize,
+    /// The port on 127.0.0.1; each server has its own when none is given.
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
+    /// Accounts are named by this and a number from 0.
+    #[arg(long, default_value = "u")]
+    pub(crate) prefix: String,
+    /// The password of all accounts.
+    #[arg(long, default_value = "secret")]
+    pub(crate) password: String,
+    /// How the server keeps passwords.
+    #[arg(long, value_enum, default_value_t = Passwords::Scram)]
+    pub(crate) passwords: Passwords,
+    /// Throng's program; without it `cargo build --release` makes it.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) server: Option<PathBuf>,
+}
+
+impl Wanted {
+    fn user(&self, number: usize) -> String {
+        format!("{}{number}", self.prefix)
+    }
+
+    fn check(&self) -> Result<()> {
+        ensure!(self.accounts > 0, "--accounts must be at least 1");
+        ensure!(self.roster < self.accounts, "--roster {} needs more than {0} accounts", self.roster);
+        // They are written into files of Lua and Erlang as they are.
+        let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
+        ensure!(plain(&self.prefix), "--prefix must be letters and digits");
+        ensure!(self.prefix.bytes().all(|b| !b.is_ascii_uppercase()), "--prefix must be of small letters");
+        ensure!(plain(&self.password), "--password must be letters and digits");
+        Ok(())
+    }
+}
+
+/// A server that runs and has its accounts. It ends in order with this value.
+pub(crate) struct Running {
+    child: Guarded,
+    peer: Peer,
+    address: SocketAddr,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Where clients connect.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The main process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// All processes of the server, the main one first.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        tree::pids(self.child.id())
+    }
+
+    /// Fails when the server has ended by itself, with the end of its log.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        let log = &self.log;
+        self.child.check().with_context(|| format!("{}; its log ends:\n{}", self.peer.name(), tail(log)))
+    }
+}
+
+/// Starts a server with the accounts wanted and waits until one of them can log in.
+pub(crate) fn up(peer: Peer, wanted: &Wanted) -> Result<Running> {
+    wanted.check()?;
+    raise_file_limit();
+    let address = SocketAddr::from(([127, 0, 0, 1], wanted.port.unwrap_or(peer.port())));
+    drop(TcpListener::bind(address).with_context(|| format!("{address} is not free; --port takes another"))?);
+    let folder = folder(peer.name())?;
+    let started = now();
+    let log = folder.join("start.log");
+    let command = match peer {
+        Peer::Throng => throng::prepare(wanted, &folder, address)?,
+        Peer::Ejabberd => ejabberd::prepare(wanted, &folder, address)?,
+        Peer::Prosody => prosody::prepare(wanted, &folder, address)?,
+    };
+    let prepared = started.elapsed();
+    let mut child = Guarded::start(&command, &log)?;
+    let waiting = now();
+    while TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
+        let ended = child.check().err().map(|error| error.to_string());
+        if ended.is_some() || waiting.elapsed() > STARTING {
+            let why = ended.unwrap_or_else(|| format!("it does not listen on {address}"));
+            bail!("{} did not come up: {why}; its log ends:\n{}", peer.name(), tail(&log));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let number = wanted.accounts / 2;
+    let expected = ring::neighbours(number, wanted.accounts, wanted.roster).len();
+    let contacts = probe::contacts(address, DOMAIN, &wanted.user(number), &wanted.password)
+        .with_context(|| format!("{} started but is of no use", peer.name()))?;
+    ensure!(
+        contacts == expected,
+        "{} has {contacts} contacts of {} and not {expected}",
+        peer.name(),
+        wanted.user(number)
+    );
+    note(&format!(
+        "{}: {} accounts with {expected} contacts each on {address}; data in {:.1} s, start in {:.1} s",
+        peer.name(),
+        wanted.accounts,
+        prepared.as_secs_f64(),
+        waiting.elapsed().as_secs_f64()
+    ));
+    Ok(Running { child, peer, address, log })
+}
+
+/// The folder of a server or tool: `target/peers/NAME`, absolute.
+fn folder(name: &str) -> Result<PathBuf> {
+    let root = crate::tidy::root();
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let folder = target.join("peers").join(name);
+    fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    Ok(folder.canonicalize()?)
+}
+
+/// A file beside `peers/setup.sh`.
+fn recipe(name: &str) -> PathBuf {
+    crate::tidy::root().join("crates/xtask/peers").join(name)
+}
+
+/// Empties a folder, or makes it.
+fn fresh(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("{} cannot be emptied", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))
+}
+
+/// Runs a command to its end; its output goes to `log`.
+fn finish(command: &Command, log: &Path, what: &str) -> Result<()> {
+    let status = Guarded::start(command, log)?.wait()?;
+    ensure!(status.success(), "{what} failed with {status}: {}", tail(log));
+    Ok(())
+}
+
+/// Fails when a program is not installed, with the mend.
+fn installed(program: &str) -> Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    ensure!(
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file()),
+        "{program} is not installed: run crates/xtask/peers/setup.sh"
+    );
+    Ok(())
+}
+
+/// Servers inherit the limit of open files; the soft limit is often 1024 and the hard one much higher.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Refused at worst, and then the connections that are too many are.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// The last lines of a log.
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(8)..].join("\n")
+}

@@ -1,0 +1,127 @@
+//! Prosody (0.12.3 in Debian 12), in the foreground on a port and a folder of its own.
+//!
+//! As its documentation has it for load: the `epoll` backend, a long backlog, no `limits`, the generational collector of Lua 5.4, warnings
+//! only in the log, `internal_hashed` passwords in `internal` storage. Its data files are small Lua programs (util.datamanager); they are
+//! written here as Prosody writes them, two a user, which takes seconds and not minutes.
+//!
+//! Left out: server-to-server and TLS (`modules_disabled`).
+//!
+//! The trap: Prosody is one thread. Past one core its delays grow without end and its listen queue overflows, which clients see as
+//! connections that never open.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use ring::{digest, hmac};
+
+use super::super::scram::Mechanism;
+use super::ring::neighbours;
+use super::{DOMAIN, Passwords, Wanted, fresh, installed};
+
+/// The same number of rounds as the other servers have; Prosody's own is 10 000.
+const ROUNDS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
+/// Prosody's salts are UUIDs; one for all accounts, so that the key is derived once.
+const SALT: &str = "6a2ad3f2-6f0e-4bd0-8f5b-3a8f5c1f7a10";
+
+/// Writes configuration and accounts, and answers the command that runs the server.
+pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Result<Command> {
+    installed("prosody")?;
+    let data = folder.join("run");
+    fresh(&data)?;
+    let (accounts, rosters) = (data.join(DOMAIN).join("accounts"), data.join(DOMAIN).join("roster"));
+    fresh(&accounts)?;
+    fresh(&rosters)?;
+    let credentials = credentials(wanted);
+    for number in 0..wanted.accounts {
+        let name = format!("{}.dat", wanted.user(number));
+        fs::write(accounts.join(&name), &credentials).context("an account could not be written")?;
+        if wanted.roster > 0 {
+            fs::write(rosters.join(&name), roster(wanted, number))
+                .context("a roster could not be written")?;
+        }
+    }
+    let config = folder.join("prosody.cfg.lua");
+    fs::write(&config, configuration(wanted, folder, &data, address)?)?;
+    let mut serve = Command::new("prosody");
+    serve.arg("-F").arg("--config").arg(&config);
+    Ok(serve)
+}
+
+/// The file of an account, the same for all.
+fn credentials(wanted: &Wanted) -> String {
+    if wanted.passwords == Passwords::Plain {
+        return format!("return {{\n\t[\"password\"] = \"{}\";\n}};\n", wanted.password);
+    }
+    let algorithm = hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY;
+    let salted = Mechanism::Sha1.derive(&wanted.password, SALT.as_bytes(), ROUNDS);
+    let salted = hmac::Key::new(algorithm, &salted);
+    let client = hmac::sign(&salted, b"Client Key");
+    let stored = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, client.as_ref());
+    let server = hmac::sign(&salted, b"Server Key");
+    format!(
+        "return {{\n\t[\"iteration_count\"] = {ROUNDS};\n\t[\"salt\"] = \"{SALT}\";\n\t[\"stored_key\"] = \"{}\";\n\t[\"server_key\"] = \"{}\";\n}};\n",
+        hex(stored.as_ref()),
+        hex(server.as_ref())
+    )
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The roster of an account; `[false]` holds what is no contact.
+fn roster(wanted: &Wanted, number: usize) -> String {
+    let mut text =
+        String::from("return {\n\t[false] = {\n\t\t[\"version\"] = 1;\n\t\t[\"pending\"] = {};\n\t};\n");
+    for contact in neighbours(number, wanted.accounts, wanted.roster) {
+        let _ = writeln!(
+            text,
+            "\t[\"{}@{DOMAIN}\"] = {{\n\t\t[\"subscription\"] = \"both\";\n\t\t[\"groups\"] = {{}};\n\t}};",
+            wanted.user(contact)
+        );
+    }
+    text.push_str("};\n");
+    text
+}
+
+fn configuration(wanted: &Wanted, folder: &Path, data: &Path, address: SocketAddr) -> Result<String> {
+    let certificates = folder.join("certs");
+    fs::create_dir_all(&certificates)?;
+    let authentication = match wanted.passwords {
+        Passwords::Scram => "internal_hashed",
+        Passwords::Plain => "internal_plain",
+    };
+    Ok(format!(
+        "-- Written by cargo xtask peers.\n\
+         run_as_root = true\n\
+         data_path = \"{data}\"\n\
+         certificates = \"{certificates}\"\n\
+         log = {{ warn = \"{log}\" }}\n\
+         network_backend = \"epoll\"\n\
+         network_settings = {{ tcp_backlog = 4096 }}\n\
+         gc = {{ mode = \"generational\" }}\n\
+         interfaces = {{ \"{ip}\" }}\n\
+         c2s_ports = {{ {port} }}\n\
+         c2s_direct_tls_ports = {{ }}\n\
+         c2s_require_encryption = false\n\
+         allow_unencrypted_plain_auth = true\n\
+         authentication = \"{authentication}\"\n\
+         storage = \"internal\"\n\
+         modules_enabled = {{ \"disco\"; \"ping\"; \"roster\"; \"saslauth\"; \"time\"; \"version\" }}\n\
+         modules_disabled = {{ \"s2s\"; \"tls\" }}\n\
+         VirtualHost \"{DOMAIN}\"\n",
+        data = data.display(),
+        certificates = certificates.display(),
+        log = folder.join("prosody.log").display(),
+        ip = address.ip(),
+        port = address.port(),
+    ))
+}

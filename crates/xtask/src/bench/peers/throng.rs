@@ -1,0 +1,60 @@
+//! Throng as a peer of itself: the same accounts and the same listener as the others get.
+//!
+//! SQLite, SCRAM keys of 4096 rounds (the least that is allowed, and what ejabberd uses), one plain listener. Nothing else differs from
+//! a configuration without a file.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::super::report::note;
+use super::{DOMAIN, Passwords, Wanted, finish, fresh};
+
+/// Writes configuration and accounts, and answers the command that runs the server.
+pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Result<Command> {
+    ensure!(
+        wanted.passwords == Passwords::Scram,
+        "Throng keeps no readable passwords: leave --passwords out"
+    );
+    let program = program(wanted.server.as_deref())?;
+    let data = folder.join("run");
+    fresh(&data)?;
+    let config = folder.join("throng.toml");
+    let text = format!(
+        "domains = [\"{DOMAIN}\"]\ndata_dir = \"{data}\"\n\n\
+         [storage]\nurl = \"sqlite:{data}/throng.db\"\n\n\
+         [auth]\niterations = 4096\n\n\
+         [[listen]]\nkind = \"c2s\"\naddress = \"{address}\"\ntls = \"off\"\nplain_without_tls = true\n",
+        data = data.display(),
+    );
+    fs::write(&config, text)?;
+    let mut bulk = Command::new(&program);
+    bulk.args(["account", "bulk", "--domain", DOMAIN, "--prefix", &wanted.prefix, "--from", "0"])
+        .args(["--count", &wanted.accounts.to_string(), "--password", &wanted.password])
+        .args(["--roster", &format!("ring:{}", wanted.roster), "--config"])
+        .arg(&config);
+    finish(&bulk, &folder.join("bulk.log"), "`throng account bulk`")?;
+    let mut serve = Command::new(&program);
+    serve.arg("serve").arg("--config").arg(&config);
+    Ok(serve)
+}
+
+/// The program given, or the release build of this tree.
+pub(super) fn program(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = given {
+        return path.canonicalize().with_context(|| format!("there is no program {}", path.display()));
+    }
+    note("building throng (release)");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let build = ["build", "--release", "--quiet", "--package", "throng-server"];
+    let status = Command::new(cargo).args(build).current_dir(crate::tidy::root()).status()?;
+    ensure!(status.success(), "throng could not be built; --server PATH takes one that is there");
+    // This program is in a folder beside that of the release builds, or in it.
+    let own = std::env::current_exe()?;
+    let path = own.ancestors().nth(2).context("this program has no folder")?.join("release/throng");
+    ensure!(path.exists(), "{} is not there; --server PATH takes another", path.display());
+    Ok(path)
+}
