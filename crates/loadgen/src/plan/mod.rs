@@ -11,6 +11,21 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+mod accounts;
+mod arguments;
+mod check;
+mod mistake;
+mod scale;
+mod toml;
+mod workloads;
+
+pub use accounts::{AccountSource, Accounts};
+pub use arguments::{AccountArguments, Arguments};
+pub use check::{Facts, Workers, check, workers_needed};
+pub use mistake::Mistake;
+pub use toml::{Preparation, addresses, read_toml, read_toml_with_preparation, sources};
+pub use workloads::{Workload, named, workloads};
+
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -75,48 +90,6 @@ pub struct Tls {
     pub resume: bool,
     /// Refuse TLS 1.3, to measure 1.2.
     pub only_tls12: bool,
-}
-
-/// The accounts. A user's number is its index here.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Accounts {
-    /// Where names and passwords come from.
-    pub source: AccountSource,
-    /// Domain of the accounts.
-    pub domain: String,
-}
-
-/// Where names and passwords come from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum AccountSource {
-    /// `<prefix><first + index>`, all with passwords of one pattern.
-    Pattern {
-        /// Before the number.
-        prefix: String,
-        /// Number of the user with index 0.
-        first: u64,
-        /// How many.
-        count: u32,
-        /// The password; `{n}` stands for the number.
-        password: String,
-    },
-    /// One row for each user: name and password.
-    List(Vec<(String, String)>),
-    /// No accounts: ANONYMOUS gives names. Such users cannot be the destination of an `Online` message.
-    Anonymous {
-        /// How many users at most at one time.
-        count: u32,
-    },
-}
-
-impl Accounts {
-    /// How many users there are.
-    pub fn count(&self) -> u32 {
-        match &self.source {
-            AccountSource::Pattern { count, .. } | AccountSource::Anonymous { count } => *count,
-            AccountSource::List(rows) => u32::try_from(rows.len()).unwrap_or(u32::MAX),
-        }
-    }
 }
 
 /// A stretch of time in which users arrive.
