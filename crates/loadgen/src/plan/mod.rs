@@ -138,7 +138,8 @@ pub struct Session {
 /// One thing that a user does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Step {
-    /// Connects (with direct TLS if the plan says so), opens the stream and waits for features.
+    /// Connects (with direct TLS if the plan says so), opens the stream and waits for features. Nothing if the stream is
+    /// open already: a scenario that opens it again by itself after TLS or SASL is served by those steps.
     Connect,
     /// Negotiates STARTTLS and opens the stream again.
     StartTls,
@@ -160,6 +161,13 @@ pub enum Step {
     },
     /// RFC 3921 session for scenarios that ask for it by themselves. Skipped if `Bind` did it.
     OpenSession,
+    /// XEP-0078 with the password in the clear: the set request alone. The resource is bound by it; no `Bind` follows.
+    LegacyAuthenticate {
+        /// The resource, which this protocol insists on.
+        resource: Text,
+        /// As in `Authenticate`.
+        credentials: Option<(Text, Text)>,
+    },
     /// Everything from `Connect` to `Bind` in one, measured as a whole login too.
     Login {
         /// As in `Authenticate`.
@@ -221,6 +229,8 @@ pub enum Step {
         /// Conditions on the answer, and what is kept of it.
         checks: Checks,
     },
+    /// Does a step without waiting for its answer, which is measured when it comes. One of: `Roster`, `RosterSet`, `Ping`.
+    NoWait(Box<Step>),
     /// Waits until something arrives.
     WaitFor {
         /// What.
@@ -299,6 +309,9 @@ pub enum Step {
     Barrier {
         /// Longest wait.
         timeout_ms: u64,
+        /// Go on as soon as so many stand here, in the whole run; each worker waits for its share of them. `None`: all.
+        #[serde(default)]
+        users: Option<u32>,
     },
     /// Changes what later connections of this user go to (Tsung's `change_type`).
     ChangeTarget {
@@ -375,10 +388,14 @@ pub enum Destination {
     Offline,
     /// Any account, at random.
     Random,
-    /// The next account in order, each once, then again from the first (Tsung's `unique`).
+    /// The next account in order, each once, then again from the first.
     Unique,
-    /// Whom the last step of this user was for.
+    /// Whom the last message of this user was for.
     Previous,
+    /// Whom the last `RosterSet` of this user was for; scenarios keep it apart from `Previous`.
+    LastContact,
+    /// The user with number 0, for everybody (Tsung's `unique`: the first user that connected).
+    First,
     /// A contact of the fetched roster that belongs to the accounts, at random; online or not.
     Contact,
     /// As `Contact`, but one who is online; if nobody is, nothing is sent and `no-online-contact` is counted.
@@ -443,7 +460,7 @@ pub enum Pattern {
 /// Conditions on an answer, and what is kept of it (Tsung's `match` and `dyn_variable`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checks {
-    /// In order; the first that applies decides.
+    /// In order. `Continue` and `Log` count and go on to the next; of the others, the first that applies decides.
     pub matches: Vec<Match>,
     /// Variable and the regular expression whose first group it gets.
     pub captures: Vec<(String, String)>,
@@ -524,6 +541,13 @@ pub enum Value {
         /// A random line instead of the next one. Columns of one `Set` come from the same line.
         random: bool,
     },
+    /// A column of the line with the own number, for files that hold the accounts.
+    OwnRow {
+        /// Index into [`Options::tables`].
+        table: u16,
+        /// Column.
+        column: u16,
+    },
 }
 
 /// Text with variables: pieces of it in order.
@@ -549,7 +573,7 @@ pub enum Piece {
     Jid,
     /// A number that nobody else in the run has.
     Unique,
-    /// The destination of the last step (bare).
+    /// The destination of this step, or of the last that had one (bare).
     Destination,
 }
 
