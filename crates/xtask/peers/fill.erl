@@ -28,7 +28,7 @@ fill() ->
     Names = list_to_tuple([<<Prefix/binary, (integer_to_binary(I))/binary>> || I <- lists:seq(0, Count - 1)]),
     Tables = [passwd, roster],
     lists:foreach(fun(Table) -> copies(Table, ram_copies) end, Tables),
-    [mnesia:dirty_write(passwd, {passwd, {Name, Domain}, Password}) || Name <- tuple_to_list(Names)],
+    [mnesia:dirty_write(passwd, {passwd, {element(I + 1, Names), Domain}, Password(I)}) || I <- lists:seq(0, Count - 1)],
     [contacts(I, Count, Ring, Names, Domain) || I <- lists:seq(0, Count - 1), Ring > 0],
     lists:foreach(fun(Table) -> copies(Table, disc_only_copies) end, Tables),
     ok.
@@ -64,13 +64,16 @@ partner(I, N, D, 1) ->
     end.
 
 %% RFC 5802, section 3; one salt for all accounts, so that the key is derived once. 4096 rounds are ejabberd's own number.
-stored("plain", Password) -> Password;
+%% "numbered" is the password followed by the account's number, readable.
+stored("plain", Password) -> fun(_) -> Password end;
+stored("numbered", Password) -> fun(I) -> <<Password/binary, (integer_to_binary(I))/binary>> end;
 stored("scram", Password) ->
     Salt = crypto:strong_rand_bytes(16),
     Salted = crypto:pbkdf2_hmac(sha, Password, Salt, 4096, 20),
     Client = crypto:mac(hmac, sha, Salted, <<"Client Key">>),
     Server = crypto:mac(hmac, sha, Salted, <<"Server Key">>),
-    {scram, base64:encode(crypto:hash(sha, Client)), base64:encode(Server), base64:encode(Salt), sha, 4096}.
+    Keys = {scram, base64:encode(crypto:hash(sha, Client)), base64:encode(Server), base64:encode(Salt), sha, 4096},
+    fun(_) -> Keys end.
 
 number(Name) -> list_to_integer(os:getenv(Name)).
 

@@ -47,13 +47,17 @@ enum Bench {
     Memory(memory::Args),
     /// CPU of a presence delivered.
     Presence(presence::Args),
+    /// The load generator beside Tsung 1.7, with the same scenario against ejabberd.
+    Load(peers::load::Args),
     /// Everything with shorter intervals; prints a Markdown table.
     All(target::Options),
 }
 
 /// Runs a bench. Exit code 1 when a budget is missed, 2 when the bench could not be run.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let result = if cfg!(debug_assertions) { optimised() } else { measure(&args.bench) };
+    // Its clients are programs of their own.
+    let foreign = matches!(args.bench, Bench::Load(_));
+    let result = if cfg!(debug_assertions) && !foreign { optimised() } else { measure(&args.bench) };
     match result {
         Ok(code) => code,
         Err(error) => {
@@ -86,6 +90,7 @@ fn measure(bench: &Bench) -> Result<ExitCode> {
         Bench::Login(args) => logins::run(args, &mut report)?,
         Bench::Memory(args) => memory::run(args, &mut report)?,
         Bench::Presence(args) => presence::run(args, &mut report)?,
+        Bench::Load(args) => peers::load::run(args, &mut report)?,
         Bench::All(options) => {
             let mut options = options.clone();
             options.rounds = Some(options.rounds(3));

@@ -84,6 +84,7 @@ fn format(passwords: Passwords) -> &'static str {
     match passwords {
         Passwords::Scram => "scram",
         Passwords::Plain => "plain",
+        Passwords::Numbered => "numbered",
     }
 }
 
@@ -116,7 +117,7 @@ fn configuration(wanted: &Wanted, address: SocketAddr) -> String {
          modules:\n  mod_caps: {{}}\n  mod_disco: {{}}\n  mod_offline: {{}}\n  mod_ping: {{}}\n  mod_roster: {{}}\n  mod_time: {{}}\n  mod_version: {{}}\n",
         port = address.port(),
         ip = address.ip(),
-        format = format(wanted.passwords),
+        format = if wanted.passwords == Passwords::Scram { "scram" } else { "plain" },
     )
 }
 

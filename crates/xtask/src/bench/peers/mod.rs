@@ -24,11 +24,13 @@ use super::report::note;
 
 pub(crate) mod command;
 mod ejabberd;
+pub(crate) mod load;
 mod probe;
 mod prosody;
 mod ring;
 mod throng;
 pub(crate) mod tree;
+mod tsung;
 
 /// The domain that every server serves.
 pub(crate) const DOMAIN: &str = "localhost";
@@ -74,6 +76,8 @@ pub(crate) enum Passwords {
     Scram,
     /// Readable: PLAIN is a comparison. For measuring generators; Throng has no such thing.
     Plain,
+    /// Readable, and that of each account is followed by its number, as Tsung sends it.
+    Numbered,
 }
 
 /// What a server is started with.
@@ -105,6 +109,13 @@ pub(crate) struct Wanted {
 impl Wanted {
     fn user(&self, number: usize) -> String {
         format!("{}{number}", self.prefix)
+    }
+
+    fn secret(&self, number: usize) -> String {
+        match self.passwords {
+            Passwords::Numbered => format!("{}{number}", self.password),
+            Passwords::Scram | Passwords::Plain => self.password.clone(),
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -177,7 +188,7 @@ pub(crate) fn up(peer: Peer, wanted: &Wanted) -> Result<Running> {
     }
     let number = wanted.accounts / 2;
     let expected = ring::neighbours(number, wanted.accounts, wanted.roster).len();
-    let contacts = probe::contacts(address, DOMAIN, &wanted.user(number), &wanted.password)
+    let contacts = probe::contacts(address, DOMAIN, &wanted.user(number), &wanted.secret(number))
         .with_context(|| format!("{} started but is of no use", peer.name()))?;
     ensure!(
         contacts == expected,

@@ -36,10 +36,16 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
     let (accounts, rosters) = (data.join(DOMAIN).join("accounts"), data.join(DOMAIN).join("roster"));
     fresh(&accounts)?;
     fresh(&rosters)?;
-    let credentials = credentials(wanted);
+    let keys = keys(wanted);
     for number in 0..wanted.accounts {
         let name = format!("{}.dat", wanted.user(number));
-        fs::write(accounts.join(&name), &credentials).context("an account could not be written")?;
+        let account = match wanted.passwords {
+            Passwords::Scram => keys.clone(),
+            Passwords::Plain | Passwords::Numbered => {
+                format!("return {{\n\t[\"password\"] = \"{}\";\n}};\n", wanted.secret(number))
+            }
+        };
+        fs::write(accounts.join(&name), account).context("an account could not be written")?;
         if wanted.roster > 0 {
             fs::write(rosters.join(&name), roster(wanted, number))
                 .context("a roster could not be written")?;
@@ -52,11 +58,8 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
     Ok(serve)
 }
 
-/// The file of an account, the same for all.
-fn credentials(wanted: &Wanted) -> String {
-    if wanted.passwords == Passwords::Plain {
-        return format!("return {{\n\t[\"password\"] = \"{}\";\n}};\n", wanted.password);
-    }
+/// The file of an account with hashed passwords, the same for all.
+fn keys(wanted: &Wanted) -> String {
     let algorithm = hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY;
     let salted = Mechanism::Sha1.derive(&wanted.password, SALT.as_bytes(), ROUNDS);
     let salted = hmac::Key::new(algorithm, &salted);
@@ -97,7 +100,7 @@ fn configuration(wanted: &Wanted, folder: &Path, data: &Path, address: SocketAdd
     fs::create_dir_all(&certificates)?;
     let authentication = match wanted.passwords {
         Passwords::Scram => "internal_hashed",
-        Passwords::Plain => "internal_plain",
+        Passwords::Plain | Passwords::Numbered => "internal_plain",
     };
     Ok(format!(
         "-- Written by cargo xtask peers.\n\

@@ -1,0 +1,258 @@
+//! `cargo xtask bench load`: what a generator costs. Tsung 1.7 and `throng load` run the same scenario file against the same ejabberd.
+//!
+//! ejabberd is neither's own. It is started anew for each generator, with readable passwords: a key derivation for each PLAIN
+//! login would make the server the limit. CPU is that of all processes of the generator from start to end, its report included; memory is read
+//! twice a second. What the generators sent is compared through the server: its CPU and the bytes on the loopback interface.
+//!
+//! Budgets: a fifth of Tsung's CPU, a twentieth of its memory.
+//!
+//! The trap: CPU is counted in steps of 10 ms for each process, so short runs say little.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::super::clock::now;
+use super::super::process::Guarded;
+use super::super::report::{Report, note, out};
+use super::tree::{Tree, Usage};
+use super::{Passwords, Peer, Wanted, command, folder, fresh, recipe, tail, throng, tsung, up};
+
+/// Between two readings of CPU and memory.
+const STEP: Duration = Duration::from_millis(500);
+
+/// Flags of `cargo xtask bench load`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Users, each of whom logs in once.
+    #[arg(long, default_value_t = 4000)]
+    users: usize,
+    /// Arrivals a second.
+    #[arg(long, default_value_t = 100)]
+    rate: usize,
+    /// Messages that each user sends.
+    #[arg(long, default_value_t = 30)]
+    messages: usize,
+    /// Seconds between two messages of a user.
+    #[arg(long, default_value_t = 2)]
+    think: usize,
+    /// Throng's program; without it `cargo build --release` makes it.
+    #[arg(long, value_name = "PATH")]
+    server: Option<PathBuf>,
+    /// Run one generator only.
+    #[arg(long, value_enum)]
+    only: Option<Generator>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Generator {
+    Tsung,
+    Throng,
+}
+
+impl Generator {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tsung => "tsung",
+            Self::Throng => "throng load",
+        }
+    }
+}
+
+/// What a run cost.
+struct Cost {
+    seconds: f64,
+    /// CPU of the generator.
+    cpu: f64,
+    /// CPU of the server meanwhile.
+    server_cpu: f64,
+    /// The generator's memory: highest, and before the first user came.
+    peak: Usage,
+    idle: Usage,
+    /// Bytes over the loopback interface.
+    bytes: f64,
+}
+
+/// Runs both generators and judges the ratios.
+pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
+    command::setup()?;
+    ensure!(
+        args.users > 0 && args.rate > 0 && args.messages > 0,
+        "users, rate and messages must be positive"
+    );
+    let mut costs = Vec::new();
+    for generator in [Generator::Tsung, Generator::Throng] {
+        if args.only.is_none_or(|only| only == generator) {
+            costs.push((generator, measure(args, generator)?));
+        }
+    }
+    out(&table(args, &costs));
+    if let [(_, theirs), (_, ours)] = &costs[..] {
+        report.judge("load: CPU, part of Tsung's", ours.cpu / theirs.cpu, "", 1.0 / 5.0);
+        let part = ours.peak.pss as f64 / theirs.peak.pss as f64;
+        report.judge("load: memory, part of Tsung's", part, "", 1.0 / 20.0);
+    }
+    Ok(())
+}
+
+fn measure(args: &Args, generator: Generator) -> Result<Cost> {
+    let wanted = Wanted {
+        // Tsung counts from 1.
+        accounts: args.users + 1,
+        roster: 0,
+        port: None,
+        prefix: "u".into(),
+        password: "secret".into(),
+        passwords: Passwords::Numbered,
+        server: None,
+    };
+    let mut server = up(Peer::Ejabberd, &wanted)?;
+    let folder = folder("load")?.join(generator.name().replace(' ', "-"));
+    fresh(&folder)?;
+    let scenario = folder.join("scenario.xml");
+    fs::write(&scenario, fill(args, server.address().port())?)?;
+    let command = match generator {
+        Generator::Tsung => tsung::command(&scenario, &folder)?,
+        Generator::Throng => {
+            let mut load = Command::new(throng::program(args.server.as_deref())?);
+            load.arg("load").arg(&scenario);
+            load.args(["--target", &server.address().to_string(), "--out"]).arg(folder.join("run"));
+            load
+        }
+    };
+    let log = folder.join("generator.log");
+    let mut servers = Tree::new(server.id());
+    let (server_before, bytes_before) = (servers.read().cpu, loopback());
+    let started = now();
+    let mut child = Guarded::start(&command, &log)?;
+    let mut tree = Tree::new(child.id());
+    let mut peak = Usage::default();
+    let mut idle = None;
+    let mut last = Usage::default();
+    loop {
+        std::thread::sleep(STEP);
+        server.check()?;
+        let usage = tree.read();
+        if usage.processes == 0 {
+            break;
+        }
+        last = usage;
+        if usage.pss > peak.pss {
+            peak = usage;
+        }
+        // The first users are a second away with Tsung; ours begins at once, so that its first reading has some in it.
+        if started.elapsed() < Duration::from_secs(1) {
+            idle = Some(usage);
+        }
+        if child.check().is_err() {
+            break;
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let status = child.wait()?;
+    ensure!(status.success(), "{} ended with {status}: {}", generator.name(), tail(&log));
+    if generator == Generator::Tsung {
+        totals(args, &folder)?;
+    }
+    Ok(Cost {
+        seconds,
+        cpu: last.cpu.as_secs_f64(),
+        server_cpu: servers.read().cpu.saturating_sub(server_before).as_secs_f64(),
+        peak,
+        idle: idle.unwrap_or_default(),
+        bytes: loopback() - bytes_before,
+    })
+}
+
+/// Says what Tsung did, and fails when it did not do what it was told.
+fn totals(args: &Args, folder: &Path) -> Result<()> {
+    let totals = tsung::totals(folder)?;
+    let get = |name: &str| totals.get(name).copied().unwrap_or_default();
+    let errors: Vec<String> = totals
+        .iter()
+        .filter(|(name, count)| name.starts_with("error") && **count > 0.0)
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect();
+    note(&format!(
+        "tsung: {} users, {} logged in, {} bytes sent, {} received; errors: {}",
+        get("users_count"),
+        get("tr_bind"),
+        get("size_sent"),
+        get("size_rcv"),
+        if errors.is_empty() { "none".to_owned() } else { errors.join(", ") }
+    ));
+    ensure!(
+        get("users_count") >= args.users as f64 * 0.99,
+        "Tsung launched {} users of {}: it was overloaded, try a lower --rate",
+        get("users_count"),
+        args.users
+    );
+    Ok(())
+}
+
+/// The scenario with the numbers of this run.
+fn fill(args: &Args, port: u16) -> Result<String> {
+    let text = fs::read_to_string(recipe("tsung-chat.xml"))?;
+    // Arrivals are random in Tsung: the phase is longer than it would have to be, and the number of users ends it.
+    let arrival = args.users.div_ceil(args.rate) * 6 / 5 + 2;
+    let values = [
+        ("@PORT@", usize::from(port)),
+        ("@USERS@", args.users),
+        ("@RATE@", args.rate),
+        ("@ARRIVAL@", arrival),
+        ("@MESSAGES@", args.messages),
+        ("@THINK@", args.think),
+    ];
+    Ok(values.iter().fold(text, |text, (name, value)| text.replace(name, &value.to_string())))
+}
+
+/// Bytes that went over `lo` (each is sent once and received once there; sent ones are counted).
+fn loopback() -> f64 {
+    let text = fs::read_to_string("/sys/class/net/lo/statistics/tx_bytes").unwrap_or_default();
+    text.trim().parse().unwrap_or_default()
+}
+
+fn table(args: &Args, costs: &[(Generator, Cost)]) -> String {
+    let users = args.users as f64;
+    let mut rows: Vec<(&str, Vec<f64>)> = Vec::new();
+    let mut row = |name, value: &dyn Fn(&Cost) -> f64| {
+        rows.push((name, costs.iter().map(|(_, cost)| value(cost)).collect()));
+    };
+    row("run, s", &|cost| cost.seconds);
+    row("CPU of the generator, s", &|cost| cost.cpu);
+    row("CPU a user (login, messages both ways), ms", &|cost| cost.cpu * 1000.0 / users);
+    row("highest memory (PSS), MB", &|cost| cost.peak.pss as f64 / 1e6);
+    row("highest memory (RSS), MB", &|cost| cost.peak.rss as f64 / 1e6);
+    row("highest memory a user, kB", &|cost| cost.peak.pss as f64 / 1e3 / users);
+    row("memory above the start a user, kB", &|cost| {
+        cost.peak.pss.saturating_sub(cost.idle.pss) as f64 / 1e3 / users
+    });
+    row("processes", &|cost| cost.peak.processes as f64);
+    row("CPU of ejabberd meanwhile, s", &|cost| cost.server_cpu);
+    row("loopback, MB", &|cost| cost.bytes / 1e6);
+    let names: Vec<&str> = costs.iter().map(|(generator, _)| generator.name()).collect();
+    let both = costs.len() == 2;
+    let mut text = format!(
+        "{} users at {} a second, {} messages each, one every {} s\n\n| | {} |{}\n| --- |{}{}\n",
+        args.users,
+        args.rate,
+        args.messages,
+        args.think,
+        names.join(" | "),
+        if both { " ratio |" } else { "" },
+        " ---: |".repeat(names.len()),
+        if both { " ---: |" } else { "" },
+    );
+    for (name, values) in rows {
+        let cells: Vec<String> = values.iter().map(|value| format!("{value:.2}")).collect();
+        text.push_str(&format!("| {name} | {} |", cells.join(" | ")));
+        if let [theirs, ours] = values[..] {
+            text.push_str(&format!(" {:.1} |", theirs / ours));
+        }
+        text.push('\n');
+    }
+    text
+}
