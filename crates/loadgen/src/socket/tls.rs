@@ -6,7 +6,8 @@
 //! Trap 1: rustls remembers positions in the incoming records while a handshake message is incomplete. What it has not
 //! discarded must be shown to it again unchanged, from the same first byte, and in every call.
 //! Trap 2: it hands out everything it wants to send before it looks at input, and all of it must be sent in that order.
-//! Trap 3: after an error only its alert may be asked for, with no input at all.
+//! Trap 3: after an error only its alert may be asked for, with no input at all, and only while there is something to
+//! send: otherwise rustls looks for the input that it remembers and panics.
 
 use super::binding;
 use super::client::TlsClient;
@@ -279,9 +280,12 @@ impl Tls {
         if result.is_err() {
             self.stage = Stage::Broken;
             self.kept = Vec::new();
-            while let Ok(ConnectionState::EncodeTlsData(data)) =
-                self.connection.process_tls_records(&mut []).state
-            {
+            while self.connection.wants_write() {
+                let Ok(ConnectionState::EncodeTlsData(data)) =
+                    self.connection.process_tls_records(&mut []).state
+                else {
+                    break;
+                };
                 if encode(data, sealed).is_err() {
                     break;
                 }

@@ -1,0 +1,157 @@
+//! What connections cost in resident memory, measured in a process of its own against a server in another.
+//!
+//! Trap: the two roles below are no tests. They get their work over standard input and end when there is none.
+
+use super::*;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+const WARM_UP: usize = 100;
+const CONNECTIONS: usize = 1_000;
+
+/// Runs one of the roles in a process; its answers begin with the marker.
+struct Process {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(role: &str) -> Process {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("socket::tests::memory::{role}"), "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Process { child, input, output: BufReader::new(output) }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the process ended");
+            if let Some((_, answer)) = line.split_once("answer=") {
+                return answer.trim().to_owned();
+            }
+        }
+    }
+
+    fn end(mut self) {
+        drop(self.input);
+        // Nobody reads its last words: it may fail to say them, which is none of the test's business.
+        drop(self.output);
+        self.child.wait().unwrap();
+    }
+}
+
+fn input() -> Option<String> {
+    let mut line = String::new();
+    (io::stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim().to_owned())
+}
+
+/// Accepts, answers one message, and holds on.
+#[test]
+#[ignore = "a role of the test below"]
+fn server() {
+    let Some(tls) = input() else { return };
+    let (address, _) = serve(move |listener| {
+        let config = Arc::new(server_config(&self_signed(NAME)));
+        let mut held: Vec<Box<dyn std::any::Any + Send>> = Vec::new();
+        let mut got = [0; 5];
+        loop {
+            if tls == "tls" {
+                let mut stream = accept(&listener, &config);
+                stream.read_exact(&mut got).unwrap();
+                stream.write_all(b"answer").unwrap();
+                held.push(Box::new(stream));
+            } else {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.read_exact(&mut got).unwrap();
+                stream.write_all(b"answer").unwrap();
+                held.push(Box::new(stream));
+            }
+        }
+    });
+    println!("answer={address}");
+    input();
+}
+
+/// Connects, and says how much its resident memory grew, in bytes a connection.
+#[test]
+#[ignore = "a role of the test below"]
+fn holder() {
+    let Some(how) = input() else { return };
+    let address = input().unwrap().parse().unwrap();
+    let shared = client(|options| options.resumption = how != "tls-full");
+    let mut scratch = Scratch::new();
+    let mut held = Vec::with_capacity(WARM_UP + CONNECTIONS);
+    let (mut before, mut cpu) = (0, 0);
+    for turn in 0..WARM_UP + CONNECTIONS {
+        if turn == WARM_UP {
+            (before, cpu) = (resident(), crate::clock::cpu_us());
+        }
+        let mut peer = Client {
+            socket: Socket::connect(address, None, &Options::default()).unwrap(),
+            scratch,
+            got: Vec::new(),
+            established: 0,
+            end: ReadEnd::Blocked,
+            blocked: false,
+        };
+        wait(&peer.socket, PollFlags::OUT);
+        if how != "plain" {
+            peer = peer.with_tls(&shared, NAME, false);
+            peer.handshake().unwrap();
+        }
+        peer.send(b"hello").unwrap();
+        peer.read_bytes(6);
+        if how != "plain" {
+            let resumed = peer.socket.facts().unwrap().resumed;
+            assert_eq!(resumed, turn > 0 && how == "tls", "{turn}");
+        }
+        assert_eq!(peer.socket.held(), 0);
+        held.push(peer.socket);
+        scratch = peer.scratch;
+    }
+    let grown = resident() - before;
+    let cpu = crate::clock::cpu_us() - cpu;
+    println!("answer={} {}", grown / CONNECTIONS as u64, cpu / CONNECTIONS as u64);
+    input();
+}
+
+/// Resident bytes of this process, private ones only.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let line = text.lines().find(|line| line.starts_with("Anonymous:")).unwrap();
+    line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1_024
+}
+
+fn measure(how: &str) -> u64 {
+    let mut server = Process::start("server");
+    server.say(if how == "plain" { "plain" } else { "tls" });
+    let address = server.answer();
+    let mut holder = Process::start("holder");
+    holder.say(how);
+    holder.say(&address);
+    let answer = holder.answer();
+    let (bytes, cpu) = answer.split_once(' ').unwrap();
+    println!("{how}: {bytes} bytes a connection, {cpu} us CPU of the client");
+    holder.end();
+    server.end();
+    bytes.parse().unwrap()
+}
+
+/// The budgets of a connection with everything around it are 1 kB and 4.5 kB; this is what the socket may take of them.
+#[test]
+fn connections_stay_within_their_memory() {
+    assert!(measure("plain") <= 200);
+    assert!(measure("tls-full") <= 4_200);
+    assert!(measure("tls") <= 4_200);
+}
