@@ -4,7 +4,7 @@
 //! Trap: by default any certificate is accepted, since servers under test sign their own. The handshake's signature is
 //! still checked, so the CPU that it costs is measured as in a real client.
 
-use super::binding::ExporterLog;
+use super::secrets::Ear;
 use super::tickets::Tickets;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -66,6 +66,7 @@ impl Default for TlsOptions {
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
+    resumption: bool,
 }
 
 impl TlsClient {
@@ -100,8 +101,14 @@ impl TlsClient {
         } else {
             Resumption::disabled()
         };
-        config.key_log = Arc::new(ExporterLog);
-        Ok(TlsClient { config: Arc::new(config) })
+        config.key_log = Arc::new(Ear);
+        // `records.rs` takes over after the handshake.
+        config.enable_secret_extraction = true;
+        Ok(TlsClient { config: Arc::new(config), resumption: options.resumption })
+    }
+
+    pub(super) fn resumes(&self) -> bool {
+        self.resumption
     }
 
     pub(super) fn config(&self) -> Arc<ClientConfig> {

@@ -11,9 +11,11 @@
 //! Trap: no call waits, and none makes up for a lost turn. When [`Written::blocked`] says so, wait for EPOLLOUT and call
 //! [`Socket::write`] again, if need be with nothing. A read can set it too: handshake messages are sent from there.
 
-mod binding;
 mod client;
+mod end_point;
+mod records;
 mod scratch;
+mod secrets;
 mod tickets;
 mod tls;
 

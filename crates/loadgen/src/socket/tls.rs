@@ -1,18 +1,22 @@
-//! TLS over a non-blocking socket with rustls's *unbuffered* connection: its state is all that an idle one costs.
+//! TLS over a non-blocking socket: the handshake with rustls's *unbuffered* connection, all of TLS 1.2 too; the records of
+//! TLS 1.3 are `records.rs`'s when the handshake is done.
 //!
-//! The buffered connection keeps about 4 kB more. RFC 8446 and RFC 5246 are rustls's work; here are the buffers around it.
+//! RFC 8446 and RFC 5246 are rustls's work; here are the buffers around it. rustls's buffered connection would keep 8 kB.
 //! Left out: early data, and sending before the handshake is done.
 //!
 //! Trap 1: rustls remembers positions in the incoming records while a handshake message is incomplete. What it has not
 //! discarded must be shown to it again unchanged, from the same first byte, and in every call.
 //! Trap 2: it hands out everything it wants to send before it looks at input, and all of it must be sent in that order.
 //! Trap 3: after an error only its alert may be asked for, with no input at all, and only while there is something to
-//! send: otherwise rustls looks for the input that it remembers and panics.
+//! send: otherwise it looks for the input that it remembers and panics.
+//! Trap 4: TLS 1.3 is taken over at the one moment at which rustls has said its Finished and has not looked at another
+//! record: both counters are 0 then.
 
-use super::binding;
 use super::client::TlsClient;
+use super::records::{Fault, Records, TEXT};
 use super::scratch::{Scratch, Sealed, Wire};
-use super::{Read, ReadEnd, TlsFacts, Written, receive, send};
+use super::secrets::{self, Heard};
+use super::{Read, ReadEnd, TlsFacts, Written, end_point, receive, send};
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::ServerName;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus};
@@ -33,7 +37,7 @@ enum Stage {
     Open,
     /// The peer said close_notify.
     Closed,
-    /// It failed; rustls is not called again.
+    /// It failed; nothing is decrypted or encrypted again.
     Broken,
 }
 
@@ -44,17 +48,31 @@ enum Job<'a> {
     Farewell,
 }
 
+/// Who reads and writes the records.
+enum Layer {
+    /// The handshake, and TLS 1.2.
+    Rustls(Box<UnbufferedClientConnection>),
+    /// TLS 1.3 after it. Not boxed: it is what an established connection consists of.
+    Own(Records),
+    /// Between the two, and when the change failed.
+    Gone,
+}
+
 /// A TLS connection's state.
 pub(super) struct Tls {
-    connection: UnbufferedClientConnection,
+    layer: Layer,
     /// Records that have no end yet.
     kept: Vec<u8>,
     /// Records that the kernel did not take.
     unsent: Vec<u8>,
+    facts: Option<TlsFacts>,
     exporter: Option<[u8; 32]>,
+    end_point: Option<Box<[u8]>>,
     stage: Stage,
     /// close_notify was said.
     said_goodbye: bool,
+    /// Tickets are wanted.
+    resumption: bool,
 }
 
 impl std::fmt::Debug for Tls {
@@ -83,12 +101,15 @@ impl Tls {
             UnbufferedClientConnection::new(config, name)
         };
         Ok(Tls {
-            connection: connection.map_err(failure)?,
+            layer: Layer::Rustls(Box::new(connection.map_err(failure)?)),
             kept: Vec::new(),
             unsent: Vec::new(),
+            facts: None,
             exporter: None,
+            end_point: None,
             stage: Stage::Handshake,
             said_goodbye: false,
+            resumption: client.resumes(),
         })
     }
 
@@ -124,6 +145,11 @@ impl Tls {
             Some(count) => count,
         };
         wire.received += count as u64;
+        if self.stage == Stage::Closed {
+            // Nothing counts behind close_notify (RFC 8446 section 6.1).
+            outcome.end = ReadEnd::Closed;
+            return Ok(outcome);
+        }
         let handshaking = self.stage == Stage::Handshake;
         let records = input.get_mut(..start + count).unwrap_or_default();
         if let Some(front) = records.get_mut(..start) {
@@ -191,18 +217,7 @@ impl Tls {
     }
 
     pub(super) fn facts(&self) -> Option<TlsFacts> {
-        if !self.is_secure() {
-            return None;
-        }
-        Some(TlsFacts {
-            version: match self.connection.protocol_version()? {
-                ProtocolVersion::TLSv1_3 => "TLSv1.3",
-                ProtocolVersion::TLSv1_2 => "TLSv1.2",
-                _ => "unknown",
-            },
-            cipher: self.connection.negotiated_cipher_suite()?.suite().as_str().unwrap_or("unknown"),
-            resumed: self.connection.handshake_kind() == Some(HandshakeKind::Resumed),
-        })
+        self.facts.filter(|_| self.is_secure())
     }
 
     pub(super) fn exporter(&self) -> Option<[u8; 32]> {
@@ -210,21 +225,19 @@ impl Tls {
     }
 
     pub(super) fn server_end_point(&self) -> Option<Vec<u8>> {
-        if !self.is_secure() {
-            return None;
-        }
-        binding::server_end_point(self.connection.peer_certificates()?.first()?)
+        self.end_point.as_deref().filter(|_| self.is_secure()).map(<[u8]>::to_vec)
     }
 
     pub(super) fn held(&self) -> usize {
-        self.kept.capacity() + self.unsent.capacity()
+        let begun = if let Layer::Own(records) = &self.layer { records.held() } else { 0 };
+        self.kept.capacity() + self.unsent.capacity() + begun
     }
 
     fn check(&self) -> io::Result<()> {
         if self.stage == Stage::Broken { Err(io::ErrorKind::NotConnected.into()) } else { Ok(()) }
     }
 
-    /// Lets rustls work until it wants more records. What it wants to send is in `sealed` then.
+    /// Reads all whole records. What is to be sent is in `sealed` then.
     fn advance(
         &mut self,
         records: &mut [u8],
@@ -232,9 +245,33 @@ impl Tls {
         found: &mut Found,
         sink: &mut dyn FnMut(&[u8]),
     ) -> io::Result<()> {
-        loop {
+        self.advance_rustls(records, sealed, found, sink)?;
+        if let Layer::Own(layer) = &mut self.layer {
             let rest = records.get_mut(found.consumed..).unwrap_or_default();
-            let UnbufferedStatus { mut discard, state } = self.connection.process_tls_records(rest);
+            let opened = layer.open(rest, sealed, sink).map_err(|fault: Fault| failure(fault.error))?;
+            found.consumed += opened.consumed;
+            found.bytes += opened.bytes;
+            if opened.closed {
+                self.stage = Stage::Closed;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets rustls work until it wants more records, or is done with its part.
+    fn advance_rustls(
+        &mut self,
+        records: &mut [u8],
+        sealed: &mut Sealed,
+        found: &mut Found,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<()> {
+        let mut heard = Heard::default();
+        while let Layer::Rustls(connection) = &mut self.layer {
+            let rest = records.get_mut(found.consumed..).unwrap_or_default();
+            let UnbufferedStatus { mut discard, state } = connection.process_tls_records(rest);
+            // Taken also when it failed, so that no other connection gets it.
+            heard.add(secrets::take());
             let mut waits = false;
             match state.map_err(failure)? {
                 ConnectionState::ReadTraffic(mut traffic) => {
@@ -256,17 +293,51 @@ impl Tls {
             }
             found.consumed += discard;
             if self.stage == Stage::Handshake {
-                if let Some(value) = binding::take_exporter() {
-                    self.exporter = Some(value);
-                }
-                if !self.connection.is_handshaking() {
+                if !connection.is_handshaking() && !connection.wants_write() {
                     self.stage = Stage::Open;
+                    self.establish(heard)?;
                 }
             }
             if waits {
                 return Ok(());
             }
         }
+        Ok(())
+    }
+
+    /// Notes what the handshake brought, and lets rustls go if it was TLS 1.3.
+    fn establish(&mut self, heard: Heard) -> io::Result<()> {
+        let Layer::Rustls(connection) = std::mem::replace(&mut self.layer, Layer::Gone) else {
+            return Ok(());
+        };
+        let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
+        let version = connection.protocol_version();
+        let certificate = connection.peer_certificates().and_then(<[_]>::first);
+        self.end_point =
+            certificate.and_then(|der| end_point::server_end_point(der)).map(Vec::into_boxed_slice);
+        self.exporter = heard.exporter;
+        self.facts = Some(TlsFacts {
+            version: match version {
+                Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+                Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+                _ => "unknown",
+            },
+            cipher: suite.and_then(|suite| suite.as_str()).unwrap_or("unknown"),
+            resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        });
+        self.layer = match (heard.client, heard.server, suite) {
+            (Some(ours), Some(theirs), Some(suite)) if Records::knows(suite) => {
+                let tickets = if self.resumption {
+                    let (_, rest) = connection.dangerous_into_kernel_connection().map_err(failure)?;
+                    Some(Box::new(rest))
+                } else {
+                    None
+                };
+                Records::new(suite, ours, theirs, tickets).map_or(Layer::Gone, Layer::Own)
+            }
+            _ => Layer::Rustls(connection),
+        };
+        Ok(())
     }
 
     /// Sends what rustls left in `sealed`, and after a failure its alert.
@@ -280,14 +351,16 @@ impl Tls {
         if result.is_err() {
             self.stage = Stage::Broken;
             self.kept = Vec::new();
-            while self.connection.wants_write() {
-                let Ok(ConnectionState::EncodeTlsData(data)) =
-                    self.connection.process_tls_records(&mut []).state
-                else {
-                    break;
-                };
-                if encode(data, sealed).is_err() {
-                    break;
+            if let Layer::Rustls(connection) = &mut self.layer {
+                while connection.wants_write() {
+                    let Ok(ConnectionState::EncodeTlsData(data)) =
+                        connection.process_tls_records(&mut []).state
+                    else {
+                        break;
+                    };
+                    if encode(data, sealed).is_err() {
+                        break;
+                    }
                 }
             }
             // The failure is the news; whether the alert got out is not.
@@ -320,11 +393,25 @@ impl Tls {
         sealed: &mut Sealed,
         wire: &mut Wire,
     ) -> io::Result<()> {
-        loop {
-            let UnbufferedStatus { discard, state } = self.connection.process_tls_records(&mut self.kept);
+        let result = match &mut self.layer {
+            Layer::Own(records) => {
+                let sealed = match job {
+                    Job::Data(data) => records.seal(TEXT, data, sealed),
+                    Job::Farewell => records.seal_farewell(sealed),
+                };
+                if sealed { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+            }
+            _ => self.seal_rustls(job, sealed),
+        };
+        self.settle(result, descriptor, sealed, wire)
+    }
+
+    fn seal_rustls(&mut self, job: &Job<'_>, sealed: &mut Sealed) -> io::Result<()> {
+        while let Layer::Rustls(connection) = &mut self.layer {
+            let UnbufferedStatus { discard, state } = connection.process_tls_records(&mut self.kept);
             let mut done = false;
-            let result = match state {
-                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+            match state.map_err(failure)? {
+                ConnectionState::WriteTraffic(mut traffic) => {
                     done = true;
                     let written = match job {
                         Job::Data(data) => {
@@ -333,29 +420,22 @@ impl Tls {
                         Job::Farewell => sealed
                             .append(|into| traffic.queue_close_notify(into).map_err(|error| room(&error))),
                     };
-                    if written { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+                    if !written {
+                        break;
+                    }
                 }
-                Ok(ConnectionState::EncodeTlsData(data)) => encode(data, sealed),
-                Ok(ConnectionState::TransmitTlsData(data)) => {
-                    data.done();
-                    Ok(())
-                }
-                Ok(ConnectionState::PeerClosed) => {
-                    self.stage = Stage::Closed;
-                    Ok(())
-                }
+                ConnectionState::EncodeTlsData(data) => encode(data, sealed)?,
+                ConnectionState::TransmitTlsData(data) => data.done(),
+                ConnectionState::PeerClosed => self.stage = Stage::Closed,
                 // Reading leaves nothing that is complete, so there is no other state to come here.
-                Ok(_) => Err(io::ErrorKind::BrokenPipe.into()),
-                Err(error) => Err(failure(error)),
-            };
-            if result.is_err() {
-                return self.settle(result, descriptor, sealed, wire);
+                _ => break,
             }
             self.kept.drain(..discard.min(self.kept.len()));
             if done {
-                return self.emit(descriptor, sealed, wire).map(drop);
+                return Ok(());
             }
         }
+        Err(io::ErrorKind::BrokenPipe.into())
     }
 
     /// Sends what waits and then `sealed`; true when all of it is gone.

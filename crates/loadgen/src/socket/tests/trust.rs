@@ -1,7 +1,7 @@
 //! Whom a client believes, who it says it is, and the hash of certificates.
 
 use super::*;
-use crate::socket::binding::server_end_point;
+use crate::socket::end_point::server_end_point;
 use ring::digest;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;

@@ -1,73 +1,11 @@
-//! Channel bindings: `tls-exporter` (RFC 9266) and `tls-server-end-point` (RFC 5929 section 4).
+//! The channel binding `tls-server-end-point` (RFC 5929 section 4): a hash of the server's certificate.
 //!
-//! The unbuffered connection of rustls 0.23 exports no keying material. Its key log says the exporter secret of TLS 1.3
-//! though, from inside the call that completes the handshake and on the same thread; the value is derived from it at once
-//! with RFC 8446 section 7.5. Written apart from the server's: a mistake that both share would hide itself.
-//!
-//! Left out: `tls-unique` and the exporter of TLS 1.2 (sound only with RFC 7627, which cannot be seen from outside); there
-//! `tls-server-end-point` is what remains.
-//! Trap: the value waits in the thread. It must be taken after the very call that made it.
+//! Only as much of X.509 as it takes to find the name of the signature's algorithm (RFC 5280 section 4.1).
+//! Left out: signatures without one known hash function, such as Ed25519. `tls-unique` (RFC 5929 section 3), which rustls
+//! does not tell; TLS 1.2 has this binding only.
+//! Trap: MD5 and SHA-1 become SHA-256 here, also in the parameters of RSASSA-PSS.
 
-use ring::{digest, hmac};
-use std::cell::Cell;
-
-thread_local! {
-    static HEARD: Cell<Option<[u8; 32]>> = const { Cell::new(None) };
-}
-
-/// The value that the last call of rustls on this thread brought.
-pub(super) fn take_exporter() -> Option<[u8; 32]> {
-    HEARD.take()
-}
-
-/// The key log that derives the binding and keeps no secret.
-#[derive(Debug)]
-pub(super) struct ExporterLog;
-
-impl rustls::KeyLog for ExporterLog {
-    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
-        if self.will_log(label) {
-            HEARD.set(exporter(secret));
-        }
-    }
-
-    fn will_log(&self, label: &str) -> bool {
-        label == "EXPORTER_SECRET"
-    }
-}
-
-/// RFC 9266 section 2: 32 bytes, label `EXPORTER-Channel-Binding`, empty context. The length of the secret names the hash.
-fn exporter(secret: &[u8]) -> Option<[u8; 32]> {
-    let (hash, mac) = match secret.len() {
-        32 => (&digest::SHA256, hmac::HMAC_SHA256),
-        48 => (&digest::SHA384, hmac::HMAC_SHA384),
-        _ => return None,
-    };
-    let empty = digest::digest(hash, b"");
-    let derived = expand_label(mac, secret, b"EXPORTER-Channel-Binding", empty.as_ref(), secret.len())?;
-    let value = expand_label(mac, derived.as_ref(), b"exporter", empty.as_ref(), 32)?;
-    value.as_ref().get(..32)?.try_into().ok()
-}
-
-/// HKDF-Expand-Label of RFC 8446 section 7.1, for at most one block of the hash: one HMAC.
-fn expand_label(
-    mac: hmac::Algorithm,
-    secret: &[u8],
-    label: &[u8],
-    context: &[u8],
-    length: usize,
-) -> Option<hmac::Tag> {
-    let mut info = Vec::with_capacity(128);
-    info.extend(u16::try_from(length).ok()?.to_be_bytes());
-    info.push(u8::try_from(b"tls13 ".len() + label.len()).ok()?);
-    info.extend(b"tls13 ");
-    info.extend(label);
-    info.push(u8::try_from(context.len()).ok()?);
-    info.extend(context);
-    // The number of the block (RFC 5869 section 2.3).
-    info.push(1);
-    Some(hmac::sign(&hmac::Key::new(mac, secret), &info))
-}
+use ring::digest;
 
 /// The hash of the certificate with the hash function of its signature; MD5 and SHA-1 become SHA-256 (RFC 5929 section
 /// 4.1). `None` where that is not one known function.

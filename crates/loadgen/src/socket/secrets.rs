@@ -1,0 +1,127 @@
+//! The secrets of a TLS 1.3 connection, heard from rustls when its handshake is done, and what is derived from them.
+//!
+//! rustls tells them to a key log from inside the call that completes the handshake, on the same thread: the traffic
+//! secrets, with which `records.rs` goes on, and the exporter secret, of which the channel binding `tls-exporter` (RFC 9266)
+//! is made at once. The unbuffered connection of rustls 0.23 has no other way to the latter. RFC 8446 section 7.
+//!
+//! Left out: TLS 1.2. Its exporter is sound only with RFC 7627, which cannot be seen from outside.
+//! Trap: what was heard waits in the thread. It must be taken after the very call that made it.
+
+use ring::{digest, hmac};
+use std::cell::Cell;
+
+/// Most bytes of a hash of TLS 1.3 (SHA-384).
+const MOST: usize = 48;
+
+/// A secret of the key schedule; its length names the hash.
+#[derive(Clone, Copy)]
+pub(super) struct Secret {
+    bytes: [u8; MOST],
+    length: u8,
+}
+
+/// What a handshake told.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Heard {
+    /// Of `tls-exporter`.
+    pub(super) exporter: Option<[u8; 32]>,
+    /// For what the client says.
+    pub(super) client: Option<Secret>,
+    /// For what the server says.
+    pub(super) server: Option<Secret>,
+}
+
+impl Heard {
+    /// Adds what a later call told.
+    pub(super) fn add(&mut self, later: Heard) {
+        self.exporter = later.exporter.or(self.exporter);
+        self.client = later.client.or(self.client);
+        self.server = later.server.or(self.server);
+    }
+}
+
+thread_local! {
+    static HEARD: Cell<Heard> = const { Cell::new(Heard { exporter: None, client: None, server: None }) };
+}
+
+/// What the calls of rustls on this thread told since the last time.
+pub(super) fn take() -> Heard {
+    HEARD.take()
+}
+
+/// The key log.
+#[derive(Debug)]
+pub(super) struct Ear;
+
+impl rustls::KeyLog for Ear {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        let secret = Secret::new(secret);
+        let mut heard = HEARD.get();
+        match label {
+            "EXPORTER_SECRET" => heard.exporter = secret.and_then(|secret| secret.exporter()),
+            "CLIENT_TRAFFIC_SECRET_0" => heard.client = secret,
+            "SERVER_TRAFFIC_SECRET_0" => heard.server = secret,
+            _ => {}
+        }
+        HEARD.set(heard);
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        matches!(label, "EXPORTER_SECRET" | "CLIENT_TRAFFIC_SECRET_0" | "SERVER_TRAFFIC_SECRET_0")
+    }
+}
+
+impl Secret {
+    fn new(from: &[u8]) -> Option<Secret> {
+        let mut bytes = [0; MOST];
+        bytes.get_mut(..from.len())?.copy_from_slice(from);
+        let secret = Secret { bytes, length: u8::try_from(from.len()).ok()? };
+        secret.hash().map(|_| secret)
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.length)).unwrap_or_default()
+    }
+
+    fn hash(&self) -> Option<hmac::Algorithm> {
+        match self.length {
+            32 => Some(hmac::HMAC_SHA256),
+            48 => Some(hmac::HMAC_SHA384),
+            _ => None,
+        }
+    }
+
+    /// HKDF-Expand-Label of RFC 8446 section 7.1, for at most one block of the hash: one HMAC.
+    pub(super) fn expand(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Option<()> {
+        let mut info = Vec::with_capacity(128);
+        info.extend(u16::try_from(out.len()).ok()?.to_be_bytes());
+        info.push(u8::try_from(b"tls13 ".len() + label.len()).ok()?);
+        info.extend(b"tls13 ");
+        info.extend(label);
+        info.push(u8::try_from(context.len()).ok()?);
+        info.extend(context);
+        // The number of the block (RFC 5869 section 2.3).
+        info.push(1);
+        let block = hmac::sign(&hmac::Key::new(self.hash()?, self.as_bytes()), &info);
+        out.copy_from_slice(block.as_ref().get(..out.len())?);
+        Some(())
+    }
+
+    /// The secret after a key update (RFC 8446 section 7.2).
+    pub(super) fn next(&self) -> Option<Secret> {
+        let mut next = *self;
+        self.expand(b"traffic upd", b"", next.bytes.get_mut(..usize::from(self.length))?)?;
+        Some(next)
+    }
+
+    /// RFC 9266 section 2 by way of RFC 8446 section 7.5: label `EXPORTER-Channel-Binding`, empty context.
+    fn exporter(&self) -> Option<[u8; 32]> {
+        let empty = digest::digest(self.hash()?.digest_algorithm(), b"");
+        let mut derived = *self;
+        let out = derived.bytes.get_mut(..usize::from(self.length))?;
+        self.expand(b"EXPORTER-Channel-Binding", empty.as_ref(), out)?;
+        let mut value = [0; 32];
+        derived.expand(b"exporter", empty.as_ref(), &mut value)?;
+        Some(value)
+    }
+}
