@@ -1,18 +1,35 @@
 //! What is kept of a run: the model, its JSON, the page for the reader, the comparison of two.
+//!
+//! [`write`] makes the files of a run, [`read`] brings its JSON back. Everything else turns a [`model::Run`] into text:
+//! [`text`] for the terminal, [`html`] for the browser, [`verdict`] into one sentence.
+//!
+//! Left out: pictures as files; a browser prints the page. Trap: a run can come from a file that somebody else wrote, so
+//! no name and no number in it is trusted.
 
+mod chart;
+mod curves;
+mod escape;
 mod file;
 pub mod model;
+mod page;
+mod series;
+mod table;
+mod text;
+mod tick;
+mod unit;
+mod verdict;
 
 pub use file::{Paths, json, read, write};
+pub use verdict::{Grade, Verdict, verdict};
 
 use model::Run;
 
-/// A short table of the run for the terminal.
+/// A short table of the run for a terminal of 80 columns.
 pub fn text(run: &Run) -> String {
-    format!("{}\n", run.about.plan)
+    text::text(run)
 }
 
 /// The page of the run: complete HTML without anything from outside.
 pub fn html(run: &Run) -> String {
-    run.about.plan.clone()
+    page::html(run)
 }

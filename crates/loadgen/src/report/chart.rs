@@ -1,0 +1,436 @@
+//! One chart as inline SVG with its title, legend and caption around it.
+//!
+//! Colours are classes (`c0`… for kinds, `q0`… for percentiles) that the page's style sheet gives values to, so that one
+//! drawing serves light, dark and paper. Lines also differ by dash, and are named at their right ends.
+//!
+//! Left out: anything that needs a script. `data-` attributes carry the scales for the page's read-out.
+//!
+//! Trap: the drawing has fixed units and is stretched to its place; small screens get larger letters by the style sheet,
+//! so the left margin has room for them.
+
+use std::fmt::Write as _;
+
+use super::escape::{escape, shortened};
+use super::series::Point;
+use super::tick;
+use super::unit::Unit;
+
+const WIDTH: f64 = 480.0;
+const HEIGHT: f64 = 256.0;
+const LEFT: f64 = 54.0;
+const TOP: f64 = 24.0;
+const BOTTOM: f64 = 22.0;
+/// Room for the names of the lines.
+const NAMES: f64 = 68.0;
+/// Width of a letter, roughly, at the size of the style sheet.
+const LETTER: f64 = 5.6;
+
+/// How a line is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// One of several kinds.
+    Kind(usize),
+    /// The same over a shade down to the axis.
+    Area(usize),
+    /// Percentiles from 50 (0) to 99.9 (3).
+    Percentile(usize),
+}
+
+impl Look {
+    fn class(self) -> String {
+        match self {
+            Self::Kind(n) | Self::Area(n) => format!("c{}", n % 7),
+            Self::Percentile(n) => format!("q{n}"),
+        }
+    }
+}
+
+/// One line of a chart.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    /// Its name.
+    pub(super) name: String,
+    /// How it is drawn.
+    pub(super) look: Look,
+    /// Ascending by `x`.
+    pub(super) points: Vec<Point>,
+}
+
+/// The horizontal axis.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    /// Left end.
+    pub(super) from: f64,
+    /// Right end.
+    pub(super) to: f64,
+    /// Where there are ticks, and what they say.
+    pub(super) ticks: Vec<(f64, String)>,
+    /// What is counted.
+    pub(super) title: String,
+    /// A line is interrupted where its points are further apart than this.
+    pub(super) gap: f64,
+}
+
+impl Axis {
+    /// Seconds of a run.
+    pub(super) fn time(length: f64, step: u32) -> Self {
+        let length = length.max(1.0);
+        let (ticks, title, show) = tick::seconds(length, 6);
+        Self {
+            from: 0.0,
+            to: length,
+            ticks: ticks.into_iter().map(|at| (at, show(at))).collect(),
+            title: title.to_owned(),
+            gap: (f64::from(step) * 3.0).max(12.0),
+        }
+    }
+}
+
+/// A chart.
+#[derive(Clone, Debug)]
+pub(super) struct Chart {
+    /// Unique in the page; letters, digits and hyphens.
+    pub(super) id: String,
+    /// Its title.
+    pub(super) title: String,
+    /// Below it: what a reader must know.
+    pub(super) note: String,
+    /// What the values are.
+    pub(super) unit: Unit,
+    /// A logarithmic vertical axis.
+    pub(super) log: bool,
+    /// The horizontal axis.
+    pub(super) axis: Axis,
+    /// The lines; those without points are left out.
+    pub(super) lines: Vec<Line>,
+    /// Beginnings of phases.
+    pub(super) phases: Vec<(f64, String)>,
+    /// A limit to compare with.
+    pub(super) limit: Option<(f64, String)>,
+    /// A mark at each point, for few points.
+    pub(super) marks: bool,
+}
+
+/// The scales of a drawing.
+struct Scale {
+    low: f64,
+    high: f64,
+    log: bool,
+    from: f64,
+    to: f64,
+    right: f64,
+}
+
+impl Scale {
+    fn x(&self, value: f64) -> f64 {
+        let share = (value - self.from) / (self.to - self.from).max(1e-9);
+        LEFT + share.clamp(0.0, 1.0) * (self.right - LEFT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        HEIGHT - BOTTOM - share.clamp(0.0, 1.0) * (HEIGHT - BOTTOM - TOP)
+    }
+}
+
+/// A coordinate with at most one decimal.
+fn at(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
+}
+
+/// A path through points. Points in the middle of a level stretch are left out.
+fn path(points: &[(f64, f64)]) -> String {
+    let mut path = String::new();
+    let points: Vec<(String, String)> = points.iter().map(|p| (at(p.0), at(p.1))).collect();
+    for (index, (x, y)) in points.iter().enumerate() {
+        let level = |other: Option<&(String, String)>| other.is_some_and(|o| o.1 == *y);
+        if index > 0 && level(points.get(index - 1)) && level(points.get(index + 1)) {
+            continue;
+        }
+        let _ = write!(path, "{}{x} {y}", if index == 0 { 'M' } else { 'L' });
+    }
+    path
+}
+
+impl Chart {
+    /// Whether anything was measured.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.iter().all(|line| line.points.is_empty())
+    }
+
+    fn used(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter().filter(|line| !line.points.is_empty())
+    }
+
+    fn values(&self, pick: fn(&Point) -> f64) -> impl Iterator<Item = f64> {
+        self.used().flat_map(move |line| line.points.iter().map(pick))
+    }
+
+    /// The vertical ticks; the first and the last are the ends of the axis.
+    fn ticks(&self) -> Vec<f64> {
+        let mut high = self.values(|p| p.high).fold(0.0, f64::max);
+        let low = self.values(|p| if p.low > 0.0 { p.low } else { p.y }).filter(|v| *v > 0.0).fold(f64::MAX, f64::min);
+        if let Some((limit, _)) = self.limit {
+            // A limit far above everything would press the curves flat.
+            if high * 20.0 >= limit || !self.log {
+                high = high.max(limit);
+            }
+        }
+        if self.log { tick::logarithmic(low.min(high), high) } else { tick::linear(high, 4) }
+    }
+
+    /// The whole figure: heading, legend, drawing, caption.
+    pub(super) fn figure(&self) -> String {
+        let mut html = format!("<figure class=\"chart\"><h3>{}</h3>", escape(&self.title));
+        html.push_str("<ul class=\"legend\">");
+        for line in self.used() {
+            let highest = line.points.iter().map(|p| p.high).fold(0.0, f64::max);
+            let _ = write!(
+                html,
+                "<li><svg class=\"key\" viewBox=\"0 0 26 8\" aria-hidden=\"true\"><path class=\"l {}\" d=\"M1 4H25\"/></svg>{} \
+                 <span class=\"most\">max {}</span></li>",
+                line.look.class(),
+                escape(&line.name),
+                self.unit.show(highest)
+            );
+        }
+        html.push_str("</ul>");
+        html.push_str(&self.svg(None));
+        if !self.note.is_empty() {
+            let _ = write!(html, "<figcaption>{}</figcaption>", escape(&self.note));
+        }
+        html.push_str("</figure>\n");
+        html
+    }
+
+    /// The drawing; with a style sheet of its own it is a file by itself.
+    pub(super) fn svg(&self, style: Option<&str>) -> String {
+        let ticks = self.ticks();
+        let names = self.used().count() > 1;
+        let right = WIDTH - if names { NAMES } else { 14.0 };
+        let (low, high) = (ticks.first().copied().unwrap_or(0.0), ticks.last().copied().unwrap_or(1.0));
+        let scale = Scale { low, high, log: self.log, from: self.axis.from, to: self.axis.to, right };
+        let id = &self.id;
+        let mut svg = String::new();
+        let space = if style.is_some() { " xmlns=\"http://www.w3.org/2000/svg\" width=\"960\" height=\"512\"" } else { "" };
+        let _ = write!(
+            svg,
+            "<svg{space} class=\"plot\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\" \
+             data-box=\"{LEFT} {TOP} {right} {}\" data-x=\"{} {}\" data-y=\"{low} {high}\" data-log=\"{}\" \
+             data-unit=\"{:?}\"><title id=\"{id}-t\">{}</title><desc id=\"{id}-d\">{}</desc>",
+            HEIGHT - BOTTOM,
+            self.axis.from,
+            self.axis.to,
+            u8::from(self.log),
+            self.unit,
+            escape(&self.title),
+            escape(&self.description()),
+        );
+        if let Some(style) = style {
+            let _ = write!(svg, "<style>{style}</style><rect class=\"ground\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>");
+            let _ = write!(svg, "<text class=\"head\" x=\"8\" y=\"14\">{}</text>", escape(&self.title));
+        }
+        self.axes(&mut svg, &scale, &ticks);
+        if style.is_none() {
+            self.phases(&mut svg, &scale);
+        }
+        self.limit(&mut svg, &scale);
+        let mut ends = Vec::new();
+        for line in self.used() {
+            self.line(&mut svg, &scale, line);
+            if let Some(last) = line.points.last() {
+                ends.push((scale.y(last.y), line));
+            }
+        }
+        if names {
+            name_lines(&mut svg, right, ends);
+        }
+        svg.push_str("</svg>");
+        svg
+    }
+
+    /// The chart in words.
+    fn description(&self) -> String {
+        let mut words: Vec<String> = Vec::new();
+        for line in self.used() {
+            let highest = line.points.iter().max_by(|a, b| a.high.total_cmp(&b.high));
+            if let (Some(top), Some(last)) = (highest, line.points.last()) {
+                words.push(format!(
+                    "{}: at most {}, {} at the end",
+                    line.name,
+                    self.unit.show(top.high),
+                    self.unit.show(last.y)
+                ));
+            }
+        }
+        words.join("; ")
+    }
+
+    fn axes(&self, svg: &mut String, scale: &Scale, ticks: &[f64]) {
+        let (right, floor) = (scale.right, HEIGHT - BOTTOM);
+        let mut grid = String::new();
+        // Small screens have room for every other label.
+        for (index, &tick) in ticks.iter().enumerate() {
+            let y = scale.y(tick);
+            let _ = write!(grid, "M{LEFT} {}H{right}", at(y));
+            let class = if index % 2 == 1 && ticks.len() > 4 { "y x" } else { "y" };
+            let (x, y) = (LEFT - 5.0, at(y + 3.5));
+            let _ = write!(svg, "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{}</text>", self.unit.tick(tick));
+        }
+        let mut last = f64::MIN;
+        for (index, (value, text)) in self.axis.ticks.iter().enumerate() {
+            let x = scale.x(*value);
+            let half = text.chars().count() as f64 * LETTER / 2.0;
+            let _ = write!(grid, "M{} {floor}v4", at(x));
+            if x - half < last {
+                continue;
+            }
+            last = x + half + 6.0;
+            let class = if index % 2 == 1 && self.axis.ticks.len() > 4 { "t x" } else { "t" };
+            let _ = write!(svg, "<text class=\"{class}\" x=\"{}\" y=\"{}\">{}</text>", at(x), floor + 15.0, escape(text));
+        }
+        // The unit stands where a further tick would, or below the last one's place.
+        let _ = write!(
+            svg,
+            "<path class=\"grid\" d=\"{grid}\"/><text class=\"u\" x=\"{}\" y=\"{}\">{}</text>",
+            WIDTH - 2.0,
+            floor + 15.0,
+            if scale.right < WIDTH - 40.0 { escape(&self.axis.title) } else { "".into() },
+        );
+        if !self.unit.title().is_empty() {
+            let _ = write!(svg, "<text class=\"yt\" x=\"2\" y=\"{}\">{}</text>", TOP - 11.0, self.unit.title());
+        }
+    }
+
+    fn phases(&self, svg: &mut String, scale: &Scale) {
+        let ends = self.phases.iter().skip(1).map(|p| scale.x(p.0)).chain([scale.right]);
+        let mut lines = String::new();
+        for ((from, name), end) in self.phases.iter().zip(ends) {
+            let x = scale.x(*from);
+            if *from > self.axis.from {
+                let _ = write!(lines, "M{} {}V{}", at(x), TOP - 8.0, HEIGHT - BOTTOM);
+            }
+            let room = ((end - x - 4.0) / LETTER) as usize;
+            if room >= 3 {
+                let _ = write!(
+                    svg,
+                    "<text class=\"phase\" x=\"{}\" y=\"{}\">{}</text>",
+                    at(x + 3.0),
+                    TOP - 2.5,
+                    escape(&shortened(name, room))
+                );
+            }
+        }
+        if !lines.is_empty() {
+            let _ = write!(svg, "<path class=\"begin\" d=\"{lines}\"/>");
+        }
+    }
+
+    fn limit(&self, svg: &mut String, scale: &Scale) {
+        let Some((limit, name)) = &self.limit else { return };
+        if *limit < scale.low || *limit > scale.high {
+            return;
+        }
+        let y = scale.y(*limit);
+        let _ = write!(
+            svg,
+            "<path class=\"limit\" d=\"M{LEFT} {}H{}\"/><text class=\"limit\" x=\"{}\" y=\"{}\">{}</text>",
+            at(y),
+            at(scale.right),
+            LEFT + 4.0,
+            at(if y < TOP + 12.0 { y + 11.0 } else { y - 3.0 }),
+            escape(name)
+        );
+    }
+
+    fn line(&self, svg: &mut String, scale: &Scale, line: &Line) {
+        let class = line.look.class();
+        let (mut strokes, mut shades, mut marks) = (String::new(), String::new(), String::new());
+        let apart = |pair: &[Point]| pair[1].x - pair[0].x > self.axis.gap;
+        let mut start = 0;
+        for index in 1..=line.points.len() {
+            if index < line.points.len() && !apart(&line.points[index - 1..=index]) {
+                continue;
+            }
+            let stretch = &line.points[start..index];
+            start = index;
+            let place = |pick: fn(&Point) -> f64| -> Vec<(f64, f64)> {
+                stretch.iter().map(|p| (scale.x(p.x), scale.y(pick(p)))).collect()
+            };
+            let middle = place(|p| p.y);
+            strokes.push_str(&path(&middle));
+            if let [_] = middle.as_slice() {
+                // A point by itself: a stroke without length shows as a dot, its ends being round.
+                strokes.push_str("h0");
+            }
+            if self.marks {
+                middle.iter().for_each(|p| marks.push_str(&mark(line.look, *p)));
+            }
+            if let (Look::Area(_), Some(first), Some(last)) = (line.look, middle.first(), middle.last()) {
+                let floor = HEIGHT - BOTTOM;
+                let _ = write!(shades, "{}L{} {floor}L{} {floor}Z", path(&middle), at(last.0), at(first.0));
+            } else if stretch.iter().any(|p| p.low < p.y) {
+                let mut around = place(|p| p.high);
+                around.extend(place(|p| p.low).into_iter().rev());
+                // Highest seconds are the line itself there; a shade would only repeat it.
+                if stretch.iter().any(|p| p.y < p.high) {
+                    let _ = write!(shades, "{}Z", path(&around));
+                }
+            }
+        }
+        if !shades.is_empty() {
+            let _ = write!(svg, "<path class=\"s {class}\" d=\"{shades}\"/>");
+        }
+        let name = escape(&line.name);
+        let _ = write!(svg, "<path class=\"l {class}\" data-name=\"{name}\" d=\"{strokes}\"/>");
+        if !marks.is_empty() {
+            let _ = write!(svg, "<path class=\"m {class}\" d=\"{marks}\"/>");
+        }
+    }
+}
+
+/// Circle, square, triangle or diamond around a point.
+fn mark(look: Look, (x, y): (f64, f64)) -> String {
+    let (Look::Kind(n) | Look::Area(n) | Look::Percentile(n)) = look;
+    match n % 4 {
+        0 => format!("M{} {}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0Z", at(x - 3.0), at(y)),
+        1 => format!("M{} {}h6v6h-6Z", at(x - 3.0), at(y - 3.0)),
+        2 => format!("M{} {}l3.8 6.6h-7.6Z", at(x), at(y - 4.4)),
+        _ => format!("M{} {}l4 4l-4 4l-4 -4Z", at(x), at(y - 4.0)),
+    }
+}
+
+/// Names at the right ends of the lines, moved apart where they would cover each other.
+fn name_lines(svg: &mut String, right: f64, mut ends: Vec<(f64, &Line)>) {
+    const APART: f64 = 11.5;
+    // More names than fit would push each other out of the drawing; the legend has them all.
+    ends.truncate(((HEIGHT - BOTTOM - TOP) / APART) as usize);
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut floor = f64::MIN;
+    for end in &mut ends {
+        end.0 = end.0.max(floor);
+        floor = end.0 + APART;
+    }
+    let mut ceiling = HEIGHT - BOTTOM + 2.0;
+    for end in ends.iter_mut().rev() {
+        end.0 = end.0.min(ceiling);
+        ceiling = end.0 - APART;
+    }
+    for (y, line) in ends {
+        let _ = write!(
+            svg,
+            "<path class=\"l {}\" d=\"M{} {}h8\"/><text class=\"n\" x=\"{}\" y=\"{}\">{}</text>",
+            line.look.class(),
+            right + 3.0,
+            at(y),
+            right + 14.0,
+            at(y + 3.5),
+            escape(&shortened(&line.name, 10))
+        );
+    }
+}

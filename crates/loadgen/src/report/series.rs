@@ -1,0 +1,228 @@
+//! The curves of a run: values by second, brought down to the number of points that a chart can show.
+//!
+//! A run of hours has more seconds than a chart has pixels. Seconds are joined into steps of equal length; each step keeps
+//! its lowest and highest value beside its mean, so that no peak is lost. For latencies the line itself is the highest.
+//!
+//! Trap: a second without an entry counts as zero for what is counted, and as unknown for everything else.
+
+use crate::measure::{Counter, Gauge, Summary, Timing};
+
+use super::model::{Run, Second};
+
+/// Steps of a chart at most.
+pub(super) const MOST_STEPS: u32 = 480;
+
+/// One step of a curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    /// Middle of the step, in seconds of the run.
+    pub(super) x: f64,
+    /// Lowest second of the step.
+    pub(super) low: f64,
+    /// What the line shows.
+    pub(super) y: f64,
+    /// Highest second of the step.
+    pub(super) high: f64,
+}
+
+/// How the seconds of a run become steps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps {
+    /// Seconds in a step.
+    pub(super) width: u32,
+    /// One more than the last second of the run.
+    pub(super) end: u32,
+}
+
+/// What the line shows of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// The mean of its seconds; seconds without a value are left out.
+    Mean,
+    /// The mean of its seconds; seconds without a value are zero.
+    MeanOfAll,
+    /// The highest.
+    Highest,
+}
+
+impl Steps {
+    /// For the whole run, with at most `most` steps.
+    pub(super) fn new(run: &Run, most: u32) -> Self {
+        let last = [
+            run.seconds.iter().map(|s| s.at).max(),
+            run.server.iter().map(|s| s.at).max(),
+            run.scraped.iter().flat_map(|(_, values)| values).map(|v| v.0).max(),
+        ];
+        let end = last.into_iter().flatten().max().map_or(0, |at| at.saturating_add(1));
+        let rough = end.div_ceil(most.max(1)).max(1);
+        let width = [1, 2, 5, 10, 15, 20, 30, 60].into_iter().find(|w| *w >= rough);
+        Self { width: width.unwrap_or(rough.div_ceil(60).saturating_mul(60)), end }
+    }
+
+    /// The curve of values by second. Values need no order.
+    pub(super) fn curve(self, of: Of, values: impl Iterator<Item = (u32, f64)>) -> Vec<Point> {
+        struct Step {
+            low: f64,
+            sum: f64,
+            high: f64,
+            count: u32,
+        }
+        let mut steps: Vec<Option<Step>> = Vec::new();
+        steps.resize_with(self.end.div_ceil(self.width) as usize, || None);
+        for (at, value) in values {
+            let Some(slot) = steps.get_mut((at / self.width) as usize) else { continue };
+            if !value.is_finite() {
+                continue;
+            }
+            let step = slot.get_or_insert(Step { low: value, sum: 0.0, high: value, count: 0 });
+            step.low = step.low.min(value);
+            step.high = step.high.max(value);
+            step.sum += value;
+            step.count += 1;
+        }
+        let mut points = Vec::new();
+        for (index, step) in steps.into_iter().enumerate() {
+            let from = index as u32 * self.width;
+            let seconds = self.width.min(self.end - from);
+            let x = f64::from(from) + f64::from(seconds) / 2.0;
+            let point = match (step, of) {
+                (None, Of::MeanOfAll) => Point { x, low: 0.0, y: 0.0, high: 0.0 },
+                (None, _) => continue,
+                (Some(s), Of::MeanOfAll) => {
+                    let low = if s.count < seconds { 0.0f64.min(s.low) } else { s.low };
+                    Point { x, low, y: s.sum / f64::from(seconds.max(s.count)), high: s.high.max(0.0) }
+                }
+                (Some(s), Of::Mean) => Point { x, low: s.low, y: s.sum / f64::from(s.count), high: s.high },
+                (Some(s), Of::Highest) => Point { x, low: s.low, y: s.high, high: s.high },
+            };
+            points.push(point);
+        }
+        points
+    }
+
+    /// What a counter added in each second.
+    pub(super) fn counter(self, run: &Run, counter: Counter) -> Vec<Point> {
+        let values = run.seconds.iter().filter_map(|s| Some((s.at, *s.counters.get(counter.name())? as f64)));
+        self.used(self.curve(Of::MeanOfAll, values))
+    }
+
+    /// Errors of one kind in each second.
+    pub(super) fn errors(self, run: &Run, kind: &str) -> Vec<Point> {
+        let values = run.seconds.iter().filter_map(|s| Some((s.at, *s.errors.get(kind)? as f64)));
+        self.used(self.curve(Of::MeanOfAll, values))
+    }
+
+    /// A gauge.
+    pub(super) fn gauge(self, run: &Run, gauge: Gauge) -> Vec<Point> {
+        self.curve(Of::Mean, run.seconds.iter().filter_map(|s| Some((s.at, *s.gauges.get(gauge.name())? as f64))))
+    }
+
+    /// A figure of a timing, the highest of each step.
+    pub(super) fn timing(self, run: &Run, name: &str, pick: fn(&Summary) -> f64) -> Vec<Point> {
+        let values = run.seconds.iter().filter_map(|s| {
+            let summary = s.timings.get(name)?;
+            (summary.count > 0).then(|| (s.at, pick(summary)))
+        });
+        self.curve(Of::Highest, values)
+    }
+
+    /// Something of each second.
+    pub(super) fn second(self, run: &Run, pick: fn(&Second) -> f64) -> Vec<Point> {
+        self.curve(Of::Mean, run.seconds.iter().map(|s| (s.at, pick(s))))
+    }
+
+    /// A curve that is zero all the time was not measured.
+    fn used(self, points: Vec<Point>) -> Vec<Point> {
+        if points.iter().any(|p| p.high > 0.0) { points } else { Vec::new() }
+    }
+
+    /// How a step reads in a caption, if it is longer than a second.
+    pub(super) fn caption(self, of: Of) -> String {
+        match (self.width, of) {
+            (1, _) => String::new(),
+            (width, Of::Highest) => format!("Each point is the highest second of {width}."),
+            (width, _) => format!("Lines are means of {width} s; the shade is from the lowest to the highest second."),
+        }
+    }
+}
+
+/// The name of a timing for a reader; transactions by their own names.
+pub(super) fn timing_title(name: &str) -> String {
+    match Timing::ALL.iter().find(|timing| timing.name() == name) {
+        Some(timing) => timing.title().to_owned(),
+        None => name.strip_prefix("tr:").unwrap_or(name).to_owned(),
+    }
+}
+
+/// The name of a counter for a reader.
+pub(super) fn counter_title(name: &str) -> String {
+    Counter::ALL.iter().find(|c| c.name() == name).map_or(name, |c| c.title()).to_owned()
+}
+
+/// The name of a gauge for a reader.
+pub(super) fn gauge_title(name: &str) -> String {
+    Gauge::ALL.iter().find(|g| g.name() == name).map_or(name, |g| g.title()).to_owned()
+}
+
+/// Names in the order in which the generator lists them; unknown ones behind, by name.
+pub(super) fn ordered<'a>(names: impl Iterator<Item = &'a String>, known: &[&str]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = names.map(String::as_str).collect();
+    names.sort_by_key(|name| known.iter().position(|k| k == name).unwrap_or(usize::MAX));
+    names
+}
+
+/// Names of the timings that have something, transactions left out, in order.
+pub(super) fn timings(run: &Run) -> Vec<&str> {
+    let known: Vec<&str> = Timing::ALL.iter().map(|t| t.name()).collect();
+    let used = run.totals.timings.iter().filter(|(name, total)| {
+        total.summary.count > 0 && !name.starts_with("tr:")
+    });
+    ordered(used.map(|(name, _)| name), &known)
+}
+
+/// Names of the transactions that have something.
+pub(super) fn transactions(run: &Run) -> Vec<&str> {
+    let used = run.totals.timings.iter().filter(|(name, total)| total.summary.count > 0 && name.starts_with("tr:"));
+    used.map(|(name, _)| name.as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Of, Steps};
+
+    #[test]
+    fn joining_seconds_keeps_the_highest_and_the_lowest() {
+        let steps = Steps { width: 20, end: 10_000 };
+        let values = (0..10_000).map(|at| (at, if at == 7_777 { 9e6 } else { f64::from(at % 13) + 1.0 }));
+        for of in [Of::Mean, Of::MeanOfAll, Of::Highest] {
+            let points = steps.curve(of, values.clone());
+            assert_eq!(points.len(), 500);
+            assert!(points.iter().any(|p| p.high == 9e6 && (of != Of::Highest || p.y == 9e6)));
+            assert!(points.iter().all(|p| p.low == 1.0 && p.low <= p.y && p.y <= p.high));
+        }
+    }
+
+    #[test]
+    fn a_second_without_a_count_is_zero_and_without_a_time_unknown() {
+        let steps = Steps { width: 2, end: 6 };
+        let values = || [(0, 4.0), (5, 2.0)].into_iter();
+        let counted = steps.curve(Of::MeanOfAll, values());
+        assert_eq!(counted.iter().map(|p| (p.low, p.y, p.high)).collect::<Vec<_>>(), [
+            (0.0, 2.0, 4.0),
+            (0.0, 0.0, 0.0),
+            (0.0, 1.0, 2.0)
+        ]);
+        let timed = steps.curve(Of::Highest, values());
+        assert_eq!(timed.iter().map(|p| (p.x, p.y)).collect::<Vec<_>>(), [(1.0, 4.0), (5.0, 2.0)]);
+    }
+
+    #[test]
+    fn a_file_with_an_absurd_second_costs_no_memory() {
+        use super::super::model::{Run, Second};
+        let mut run = Run { seconds: vec![Second { at: u32::MAX, ..Second::default() }], ..Run::default() };
+        run.seconds[0].gauges.insert("users".to_owned(), 1);
+        let steps = Steps::new(&run, 480);
+        assert!(steps.end.div_ceil(steps.width) <= 480);
+        steps.gauge(&run, crate::measure::Gauge::Users);
+    }
+}

@@ -1,0 +1,214 @@
+//! The short table at the end of a run, for a terminal of 80 columns and for `summary.txt`.
+//!
+//! Left out: everything over time; the page has it. Trap: names are made safe for a terminal before they are written.
+
+use std::fmt::Write as _;
+
+use crate::measure::{Counter, Gauge, Timing};
+
+use super::model::Run;
+use super::page::name;
+use super::series::{timing_title, timings, transactions};
+use super::table::means;
+use super::unit::{Unit, bytes, clock, date, digits, grouped, plain, span, time};
+use super::verdict::{Grade, total, verdict};
+
+/// Columns of the table.
+const WIDTH: usize = 80;
+
+/// A name in so many columns.
+pub(super) fn fit(text: &str, columns: usize) -> String {
+    let text = super::escape::shortened(&plain(text), columns);
+    let missing = columns.saturating_sub(text.chars().count());
+    text + &" ".repeat(missing)
+}
+
+/// Text broken between words, continued with an indentation.
+pub(super) fn wrapped(text: &str, first: &str, rest: &str) -> String {
+    let mut lines = String::new();
+    let mut line = first.to_owned();
+    let mut columns = line.chars().count();
+    let mut empty = true;
+    for word in plain(text).split([' ', '\n']) {
+        let length = word.chars().count();
+        if !empty && columns + 1 + length > WIDTH {
+            lines.push_str(line.trim_end());
+            lines.push('\n');
+            line = rest.to_owned();
+            columns = line.chars().count();
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+            columns += 1;
+        }
+        line.push_str(word);
+        columns += length;
+        empty = false;
+    }
+    lines + line.trim_end() + "\n"
+}
+
+/// The short table.
+pub(super) fn text(run: &Run) -> String {
+    let about = &run.about;
+    let mut text = wrapped(&format!("{} against {}", about.plan, name(run)), "", "  ");
+    text += &wrapped(
+        &format!(
+            "{}, {}, {}",
+            date(about.started),
+            span(about.length),
+            if about.end.is_empty() { "unknown end" } else { &about.end }
+        ),
+        "",
+        "  ",
+    );
+    let verdict = verdict(run);
+    text.push('\n');
+    text += &wrapped(&verdict.line, "", "  ");
+    for (grade, point) in &verdict.points {
+        text += &wrapped(point, if *grade == Grade::Good { "  + " } else { "  ! " }, "    ");
+    }
+    for warning in &run.warnings {
+        text += &wrapped(warning, "  ! ", "    ");
+    }
+    times(&mut text, run);
+    counts(&mut text, run);
+    errors(&mut text, run);
+    machines(&mut text, run);
+    text.replace(['\u{a0}', '\u{202f}'], " ")
+}
+
+fn times(text: &mut String, run: &Run) {
+    let names: Vec<&str> = timings(run).into_iter().chain(transactions(run)).collect();
+    if names.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "\n{:<21} {:>10} {:>8} {:>7} {:>7} {:>7} {:>7} {:>6}",
+        "Time", "count", "mean", "p50", "p90", "p99", "p99.9", "max"
+    );
+    for name in names {
+        let s = &run.totals.timings[name].summary;
+        // Without the blank before the unit, so that seven figures fit.
+        let cell = |us: f64| time(us).replace('\u{a0}', "");
+        let _ = writeln!(
+            text,
+            "{} {:>10} {:>8} {:>7} {:>7} {:>7} {:>7} {:>6}",
+            fit(&timing_title(name), 21),
+            s.count,
+            cell(s.mean),
+            cell(s.p50 as f64),
+            cell(s.p90 as f64),
+            cell(s.p99 as f64),
+            cell(s.p999 as f64),
+            cell(s.max as f64)
+        );
+    }
+}
+
+fn counts(text: &mut String, run: &Run) {
+    let most = |gauge: Gauge| run.totals.gauges.get(gauge.name()).copied().unwrap_or(0);
+    let _ = writeln!(text, "\n{:<30} {:>14} {:>16} {:>16}", "Count", "total", "highest rate", "mean rate");
+    for counter in [
+        Counter::UsersStarted,
+        Counter::Connections,
+        Counter::ConnectErrors,
+        Counter::Logins,
+        Counter::LoginErrors,
+        Counter::SessionsLost,
+        Counter::MessagesSent,
+        Counter::MessagesDelivered,
+        Counter::MessagesLost,
+        Counter::MessagesWaiting,
+        Counter::MessagesDuplicate,
+        Counter::MessagesReordered,
+        Counter::MessagesRefused,
+        Counter::PresenceReceived,
+        Counter::Timeouts,
+        Counter::Unacceptable,
+        Counter::BytesOut,
+        Counter::BytesIn,
+    ] {
+        let zero_matters = matches!(counter, Counter::MessagesLost | Counter::MessagesDuplicate | Counter::MessagesReordered)
+            && total(run, Counter::MessagesSent) > 0;
+        let Some(found) = run.totals.counters.get(counter.name()).copied().or(zero_matters.then(Default::default)) else {
+            continue;
+        };
+        if found.total == 0 && !zero_matters {
+            continue;
+        }
+        let is_bytes = matches!(counter, Counter::BytesOut | Counter::BytesIn);
+        let unit = if is_bytes { Unit::ByteRate } else { Unit::Rate };
+        let _ = writeln!(
+            text,
+            "{} {:>14} {:>16} {:>16}",
+            fit(counter.title(), 30),
+            if is_bytes { bytes(found.total as f64) } else { grouped(found.total) },
+            unit.show(found.highest_rate),
+            unit.show(found.mean_rate)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\nAt one time: {} users, {} connected, {} online, {} with acceptable answers",
+        most(Gauge::Users),
+        most(Gauge::Connected),
+        most(Gauge::Online),
+        most(Gauge::Acceptable)
+    );
+}
+
+fn errors(text: &mut String, run: &Run) {
+    let mut kinds: Vec<_> = run.totals.errors.iter().filter(|(_, e)| e.total > 0).collect();
+    kinds.sort_by(|a, b| b.1.total.cmp(&a.1.total));
+    if kinds.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n{:<45} {:>14} {:>16}", "Error", "total", "first seen");
+    for (kind, found) in kinds.iter().take(20) {
+        let first = run.seconds.iter().find(|s| s.errors.contains_key(*kind)).map(|s| clock(f64::from(s.at)));
+        let _ = writeln!(text, "{} {:>14} {:>16}", fit(kind, 45), grouped(found.total), first.unwrap_or_default());
+    }
+    if kinds.len() > 20 {
+        let _ = writeln!(text, "and {} more kinds", kinds.len() - 20);
+    }
+}
+
+fn machines(text: &mut String, run: &Run) {
+    text.push('\n');
+    if let Some((high, _, mean)) = means(&run.server, |s| s.cpu) {
+        let rss = run.server.iter().map(|s| s.rss).max().unwrap_or(0);
+        let _ = writeln!(
+            text,
+            "Server:    CPU {} cores in the mean, {} in the highest 10 s; memory at most {}",
+            digits(mean),
+            digits(high),
+            bytes(rss as f64)
+        );
+    }
+    if run.workers.is_empty() {
+        return;
+    }
+    let cpu: f64 = run.workers.iter().map(|w| w.cpu).sum();
+    let rss: u64 = run.workers.iter().map(|w| w.rss).sum();
+    let _ = writeln!(
+        text,
+        "Generator: CPU {} in {} worker{}, busiest {} of a core; memory at most {}",
+        time(cpu * 1e6),
+        run.workers.len(),
+        if run.workers.len() == 1 { "" } else { "s" },
+        digits(run.seconds.iter().map(|s| s.busiest_cpu).fold(0.0, f64::max)),
+        bytes(rss as f64)
+    );
+    if let Some(late) = run.totals.timings.get(Timing::Lateness.name()) {
+        let _ = writeln!(
+            text,
+            "           late by {} at p50, {} at p99, {} at most",
+            time(late.summary.p50 as f64),
+            time(late.summary.p99 as f64),
+            time(late.summary.max as f64)
+        );
+    }
+}
