@@ -2,7 +2,8 @@
 //!
 //! ejabberd is neither's own. It is started anew for each generator, with readable passwords: a key derivation for each PLAIN
 //! login would make the server the limit. CPU is that of all processes of the generator from start to end, its report included; memory is read
-//! twice a second. What the generators sent is compared through the server: its CPU and the bytes on the loopback interface.
+//! twice a second. That both did the same work is seen in their own counts and,
+//! without them, in the server's CPU and the bytes on the loopback interface.
 //!
 //! Budgets: a fifth of Tsung's CPU, a twentieth of its memory.
 //!
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::super::clock::now;
 use super::super::process::Guarded;
@@ -74,6 +75,16 @@ struct Cost {
     idle: Usage,
     /// Bytes over the loopback interface.
     bytes: f64,
+    work: Work,
+}
+
+/// What a generator says that it did.
+#[derive(Default)]
+struct Work {
+    users: f64,
+    logins: f64,
+    messages: f64,
+    errors: f64,
 }
 
 /// Runs both generators and judges the ratios.
@@ -154,10 +165,19 @@ fn measure(args: &Args, generator: Generator) -> Result<Cost> {
     let seconds = started.elapsed().as_secs_f64();
     let status = child.wait()?;
     ensure!(status.success(), "{} ended with {status}: {}", generator.name(), tail(&log));
-    if generator == Generator::Tsung {
-        totals(args, &folder)?;
-    }
+    let work = match generator {
+        Generator::Tsung => by_tsung(&folder)?,
+        Generator::Throng => by_throng(&folder)?,
+    };
+    ensure!(
+        work.users >= args.users as f64 * 0.99,
+        "{} launched {} users of {}: it was overloaded, try a lower --rate",
+        generator.name(),
+        work.users,
+        args.users
+    );
     Ok(Cost {
+        work,
         seconds,
         cpu: last.cpu.as_secs_f64(),
         server_cpu: servers.read().cpu.saturating_sub(server_before).as_secs_f64(),
@@ -167,30 +187,39 @@ fn measure(args: &Args, generator: Generator) -> Result<Cost> {
     })
 }
 
-/// Says what Tsung did, and fails when it did not do what it was told.
-fn totals(args: &Args, folder: &Path) -> Result<()> {
+/// What Tsung's log says. It names errors and does not count messages: they are what waits for no answer, without the two stream headers,
+/// the presence and the end of each user.
+fn by_tsung(folder: &Path) -> Result<Work> {
     let totals = tsung::totals(folder)?;
     let get = |name: &str| totals.get(name).copied().unwrap_or_default();
-    let errors: Vec<String> = totals
-        .iter()
-        .filter(|(name, count)| name.starts_with("error") && **count > 0.0)
-        .map(|(name, count)| format!("{name} {count}"))
-        .collect();
-    note(&format!(
-        "tsung: {} users, {} logged in, {} bytes sent, {} received; errors: {}",
-        get("users_count"),
-        get("tr_bind"),
-        get("size_sent"),
-        get("size_rcv"),
-        if errors.is_empty() { "none".to_owned() } else { errors.join(", ") }
-    ));
-    ensure!(
-        get("users_count") >= args.users as f64 * 0.99,
-        "Tsung launched {} users of {}: it was overloaded, try a lower --rate",
-        get("users_count"),
-        args.users
-    );
-    Ok(())
+    let errors = totals.iter().filter(|(name, _)| name.starts_with("error"));
+    for (name, count) in errors.clone() {
+        note(&format!("tsung: {name} {count}"));
+    }
+    Ok(Work {
+        users: get("users_count"),
+        logins: get("tr_bind"),
+        messages: get("request_noack") - 4.0 * get("users_count"),
+        errors: errors.map(|(_, count)| count).sum(),
+    })
+}
+
+/// What our report says.
+fn by_throng(folder: &Path) -> Result<Work> {
+    let text = fs::read_to_string(folder.join("run/run.json")).context("`throng load` left no report")?;
+    let report: serde_json::Value = serde_json::from_str(&text)?;
+    let total = |value: &serde_json::Value| value["total"].as_f64().unwrap_or_default();
+    let counter = |name: &str| total(&report["totals"]["counters"][name]);
+    let errors = report["totals"]["errors"].as_object();
+    for (name, count) in errors.into_iter().flatten() {
+        note(&format!("throng load: {name} {}", total(count)));
+    }
+    Ok(Work {
+        users: counter("users_started"),
+        logins: counter("logins"),
+        messages: counter("messages_sent"),
+        errors: errors.into_iter().flatten().map(|(_, count)| total(count)).sum(),
+    })
 }
 
 /// The scenario with the numbers of this run.
@@ -221,6 +250,10 @@ fn table(args: &Args, costs: &[(Generator, Cost)]) -> String {
     let mut row = |name, value: &dyn Fn(&Cost) -> f64| {
         rows.push((name, costs.iter().map(|(_, cost)| value(cost)).collect()));
     };
+    row("users", &|cost| cost.work.users);
+    row("logins", &|cost| cost.work.logins);
+    row("messages sent", &|cost| cost.work.messages);
+    row("errors", &|cost| cost.work.errors);
     row("run, s", &|cost| cost.seconds);
     row("CPU of the generator, s", &|cost| cost.cpu);
     row("CPU a user (login, messages both ways), ms", &|cost| cost.cpu * 1000.0 / users);
@@ -250,7 +283,8 @@ fn table(args: &Args, costs: &[(Generator, Cost)]) -> String {
         let cells: Vec<String> = values.iter().map(|value| format!("{value:.2}")).collect();
         text.push_str(&format!("| {name} | {} |", cells.join(" | ")));
         if let [theirs, ours] = values[..] {
-            text.push_str(&format!(" {:.1} |", theirs / ours));
+            let ratio = if ours > 0.0 { format!("{:.1}", theirs / ours) } else { "-".to_owned() };
+            text.push_str(&format!(" {ratio} |"));
         }
         text.push('\n');
     }
