@@ -83,6 +83,11 @@ impl Way {
         Some(way)
     }
 
+    /// RFC 8446 section 7.2.
+    fn next(&self, algorithm: &'static aead::Algorithm) -> Option<Way> {
+        Way::new(self.secret.next()?, algorithm)
+    }
+
     fn key(&self, algorithm: &'static aead::Algorithm) -> Option<LessSafeKey> {
         let key = UnboundKey::new(algorithm, self.key.get(..algorithm.key_len())?).ok()?;
         Some(LessSafeKey::new(key))
@@ -296,19 +301,23 @@ impl Records {
     /// RFC 8446 section 4.6.3.
     fn update(&mut self, message: &[u8], sealed: &mut Sealed) -> Result<(), Fault> {
         let failed = || Fault::new(AlertDescription::InternalError, Error::EncryptError);
-        let next = |way: &Way, algorithm| Way::new(way.secret.next()?, algorithm);
-        self.theirs = next(&self.theirs, self.algorithm).ok_or_else(failed)?;
+        self.theirs = self.theirs.next(self.algorithm).ok_or_else(failed)?;
         match message {
             [0] => Ok(()),
             [1] => {
                 if !self.seal(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], sealed) {
                     return Err(failed());
                 }
-                self.ours = next(&self.ours, self.algorithm).ok_or_else(failed)?;
-                Ok(())
+                self.turn_own_keys().ok_or_else(failed)
             }
             _ => Err(Fault::decode()),
         }
+    }
+
+    /// Goes on with new keys for what is said here, after it was announced.
+    pub(super) fn turn_own_keys(&mut self) -> Option<()> {
+        self.ours = self.ours.next(self.algorithm)?;
+        Some(())
     }
 }
 

@@ -72,7 +72,7 @@ impl rustls::KeyLog for Ear {
 }
 
 impl Secret {
-    fn new(from: &[u8]) -> Option<Secret> {
+    pub(super) fn new(from: &[u8]) -> Option<Secret> {
         let mut bytes = [0; MOST];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
         let secret = Secret { bytes, length: u8::try_from(from.len()).ok()? };

@@ -4,6 +4,7 @@
 
 mod memory;
 mod plain;
+mod records;
 mod tls;
 mod trust;
 
@@ -44,15 +45,12 @@ impl Client {
         Client::connect_with(to, &Options::default())
     }
 
+    fn new(socket: Socket, scratch: Scratch) -> Client {
+        Client { socket, scratch, got: Vec::new(), established: 0, end: ReadEnd::Blocked, blocked: false }
+    }
+
     fn connect_with(to: SocketAddr, options: &Options) -> Client {
-        let client = Client {
-            socket: Socket::connect(to, None, options).unwrap(),
-            scratch: Scratch::new(),
-            got: Vec::new(),
-            established: 0,
-            end: ReadEnd::Blocked,
-            blocked: false,
-        };
+        let client = Client::new(Socket::connect(to, None, options).unwrap(), Scratch::new());
         wait(&client.socket, PollFlags::OUT);
         client.socket.connect_result().unwrap();
         client

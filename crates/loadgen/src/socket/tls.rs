@@ -33,8 +33,8 @@ const UNSENT_BYTES: usize = 65_536;
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    Handshake,
-    Open,
+    /// Handshake or open.
+    Going,
     /// The peer said close_notify.
     Closed,
     /// It failed; nothing is decrypted or encrypted again.
@@ -65,6 +65,7 @@ pub(super) struct Tls {
     kept: Vec<u8>,
     /// Records that the kernel did not take.
     unsent: Vec<u8>,
+    /// None until the handshake is done.
     facts: Option<TlsFacts>,
     exporter: Option<[u8; 32]>,
     end_point: Option<Box<[u8]>>,
@@ -107,7 +108,7 @@ impl Tls {
             facts: None,
             exporter: None,
             end_point: None,
-            stage: Stage::Handshake,
+            stage: Stage::Going,
             said_goodbye: false,
             resumption: client.resumes(),
         })
@@ -150,7 +151,7 @@ impl Tls {
             outcome.end = ReadEnd::Closed;
             return Ok(outcome);
         }
-        let handshaking = self.stage == Stage::Handshake;
+        let handshaking = self.facts.is_none();
         let records = input.get_mut(..start + count).unwrap_or_default();
         if let Some(front) = records.get_mut(..start) {
             front.copy_from_slice(&self.kept);
@@ -161,7 +162,7 @@ impl Tls {
         self.settle(result, descriptor, sealed, wire)?;
         self.keep(rest)?;
         outcome.bytes = found.bytes;
-        outcome.established = handshaking && self.stage != Stage::Handshake;
+        outcome.established = handshaking && self.facts.is_some();
         outcome.blocked = !self.unsent.is_empty();
         outcome.end = match self.stage {
             Stage::Closed => ReadEnd::Closed,
@@ -183,7 +184,7 @@ impl Tls {
         if !self.emit(descriptor, sealed, wire)? {
             return Ok(Written { taken: 0, blocked: true });
         }
-        if !data.is_empty() && (self.stage == Stage::Handshake || self.said_goodbye) {
+        if !data.is_empty() && (self.facts.is_none() || self.said_goodbye) {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let mut taken = 0;
@@ -205,7 +206,7 @@ impl Tls {
         self.check()?;
         let Scratch { sealed, wire, .. } = scratch;
         sealed.clear();
-        if self.stage != Stage::Handshake && !self.said_goodbye {
+        if self.facts.is_some() && !self.said_goodbye {
             self.said_goodbye = true;
             self.seal(&Job::Farewell, descriptor, sealed, wire)?;
         }
@@ -213,7 +214,7 @@ impl Tls {
     }
 
     pub(super) fn is_secure(&self) -> bool {
-        matches!(self.stage, Stage::Open | Stage::Closed)
+        self.facts.is_some() && self.stage != Stage::Broken
     }
 
     pub(super) fn facts(&self) -> Option<TlsFacts> {
@@ -292,11 +293,8 @@ impl Tls {
                 _ => return Err(io::ErrorKind::Unsupported.into()),
             }
             found.consumed += discard;
-            if self.stage == Stage::Handshake {
-                if !connection.is_handshaking() && !connection.wants_write() {
-                    self.stage = Stage::Open;
-                    self.establish(heard)?;
-                }
+            if self.facts.is_none() && !connection.is_handshaking() && !connection.wants_write() {
+                self.establish(heard)?;
             }
             if waits {
                 return Ok(());

@@ -385,3 +385,99 @@ fn the_server_may_change_its_keys() {
     server.join().unwrap();
     assert_eq!(peer.got, (0..20).collect::<Vec<u8>>());
 }
+
+#[test]
+fn a_farewell_within_the_handshake_is_no_connection() {
+    let (address, server) = serve(|listener| {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&[21, 3, 3, 0, 2, 1, 0]).unwrap();
+        rustix::net::shutdown(&stream, Shutdown::Write).unwrap();
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+    });
+    let mut peer = Client::connect(address).with_tls(&client(|_| {}), NAME, false);
+    // rustls may take it for an end, for an error, or let it pass; it must not take it for a handshake.
+    let _ = peer.read_end();
+    assert!(!peer.socket.is_secure());
+    assert_eq!((peer.established, peer.socket.facts()), (0, None));
+    assert_eq!(peer.socket.write(b"x", &mut peer.scratch).unwrap_err().kind(), io::ErrorKind::NotConnected);
+    drop(peer);
+    server.join().unwrap();
+}
+
+#[test]
+fn every_cipher_suite_carries_data_both_ways() {
+    let made = self_signed(NAME);
+    let provider = rustls::crypto::ring::default_provider();
+    assert!(provider.cipher_suites.len() >= 9);
+    for &suite in &provider.cipher_suites {
+        let name = suite.suite().as_str().unwrap();
+        let mut only = provider.clone();
+        only.cipher_suites = vec![suite];
+        // A suite of TLS 1.2 with RSA needs a certificate of its kind.
+        if name.contains("_RSA_") {
+            continue;
+        }
+        let config = ServerConfig::builder_with_provider(Arc::new(only))
+            .with_protocol_versions(&[suite.version()])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.certificate.clone()], made.key.clone_key())
+            .unwrap();
+        let (address, server) = serve_tls(config, |mut stream| {
+            let mut got = vec![0; 70_000];
+            stream.read_exact(&mut got).unwrap();
+            stream.write_all(&got).unwrap();
+            stream.conn.send_close_notify();
+            stream.flush().unwrap();
+            got
+        });
+        let mut peer = Client::secure(address, &client(|_| {}));
+        assert_eq!(peer.socket.facts().unwrap().cipher, name);
+        for part in pattern(70_000).chunks(23_000) {
+            peer.send(part).unwrap();
+        }
+        assert!(peer.read_bytes(70_000) == pattern(70_000), "{name}");
+        assert_eq!(peer.read_end().unwrap(), ReadEnd::Closed);
+        assert!(server.join().unwrap() == pattern(70_000), "{name}");
+    }
+}
+
+/// The server's first flight with one bit wrong, anywhere: the client may get over it or not, but it comes to an end.
+#[test]
+fn a_handshake_with_a_wrong_bit_does_no_harm() {
+    let config = Arc::new(server_config(&self_signed(NAME)));
+    let shared = client(|_| {});
+    let (address, server) = serve(move |listener| {
+        for turn in 0.. {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            while !connection.wants_write() {
+                connection.read_tls(&mut stream).unwrap();
+                connection.process_new_packets().unwrap();
+            }
+            let mut flight = Vec::new();
+            while connection.wants_write() {
+                connection.write_tls(&mut flight).unwrap();
+            }
+            let Some(byte) = flight.get_mut(turn * 5) else { return turn };
+            *byte ^= 1 << (turn % 8);
+            stream.write_all(&flight).unwrap();
+            rustix::net::shutdown(&stream, Shutdown::Write).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+        0
+    });
+    let mut refused = 0;
+    while !server.is_finished() {
+        let Ok(socket) = Socket::connect(address, None, &Options::default()) else { break };
+        wait(&socket, PollFlags::OUT);
+        if socket.connect_result().is_err() {
+            break;
+        }
+        let mut peer = Client::new(socket, Scratch::new()).with_tls(&shared, NAME, false);
+        refused += usize::from(peer.read_end().is_err());
+    }
+    let turns = server.join().unwrap();
+    assert!(turns > 100 && refused > turns * 8 / 10, "{refused} of {turns}");
+}

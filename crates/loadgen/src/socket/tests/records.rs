@@ -1,0 +1,213 @@
+//! The records of TLS 1.3 as no well-behaved server sends them. The peer is another [`Records`] with the keys exchanged;
+//! that rustls understands them too is shown in `tls.rs`.
+
+use super::*;
+use crate::socket::records::{Fault, Opened, Records, TEXT};
+use crate::socket::scratch::Sealed;
+use crate::socket::secrets::Secret;
+use rustls::{AlertDescription, CipherSuite, Error};
+
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+
+struct Pair {
+    here: Records,
+    there: Records,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let secret = |byte| Secret::new(&[byte; 48]).unwrap();
+        let make = |ours, theirs| {
+            Records::new(CipherSuite::TLS13_AES_256_GCM_SHA384, secret(ours), secret(theirs), None).unwrap()
+        };
+        Pair { here: make(1, 2), there: make(2, 1) }
+    }
+
+    /// Records from there, one for each part.
+    fn seal(&mut self, parts: &[(u8, &[u8])]) -> Vec<u8> {
+        let mut scratch = Scratch::new();
+        for (kind, data) in parts {
+            assert!(self.there.seal(*kind, data, &mut scratch.sealed));
+        }
+        scratch.sealed.bytes().to_vec()
+    }
+
+    /// Opens them here; what was said in answer is opened there.
+    fn open(&mut self, mut records: Vec<u8>) -> (Result<Opened, Fault>, Vec<u8>, Result<Opened, Fault>) {
+        let (mut got, mut scratch) = (Vec::new(), Scratch::new());
+        let result =
+            self.here.open(&mut records, &mut scratch.sealed, &mut |data| got.extend_from_slice(data));
+        let mut answer = scratch.sealed.bytes().to_vec();
+        let heard = self.there.open(&mut answer, &mut Scratch::new().sealed, &mut |_| panic!("no text"));
+        (result, got, heard)
+    }
+
+    /// Both sides of a fault: what is wrong here, and the alert that they hear.
+    fn fault(&mut self, records: Vec<u8>) -> (Error, AlertDescription) {
+        let (result, _, heard) = self.open(records);
+        let error = result.map(|_| ()).map_err(|fault| fault.error).unwrap_err();
+        match heard.map(|_| ()).map_err(|fault| fault.error) {
+            Err(Error::AlertReceived(alert)) => (error, alert),
+            other => panic!("{error}, then {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_established_connection_is_small() {
+    assert!(size_of::<Records>() <= 256, "{}", size_of::<Records>());
+    assert!(size_of::<crate::socket::tls::Tls>() <= 480, "{}", size_of::<crate::socket::tls::Tls>());
+}
+
+#[test]
+fn whole_records_are_opened_and_the_rest_is_left() {
+    let mut pair = Pair::new();
+    let mut records = pair.seal(&[(TEXT, b"one"), (TEXT, b""), (TEXT, b"two"), (TEXT, b"three")]);
+    let rest = records.split_off(records.len() - 1);
+    let (result, got, _) = pair.open(records.clone());
+    let opened = result.ok().unwrap();
+    assert_eq!((got.as_slice(), opened.bytes, opened.closed), (&b"onetwo"[..], 6, false));
+    assert_eq!(opened.consumed, records.len() - (5 + 5 + 1 + 16 - 1));
+    let (result, got, _) = pair.open([&records[opened.consumed..], &rest].concat());
+    assert_eq!((got.as_slice(), result.ok().unwrap().bytes), (&b"three"[..], 5));
+}
+
+#[test]
+fn padding_is_taken_off() {
+    let mut pair = Pair::new();
+    // The outer type is the last byte that is not zero: text with its type and zeros behind, sealed as type 0.
+    let padded = pair.seal(&[(0, b"text\0\x17\0\0\0")]);
+    let (result, got, _) = pair.open(padded);
+    assert!(result.is_ok());
+    assert_eq!(got, b"text\0");
+    let nothing = pair.seal(&[(0, &[0; 40])]);
+    assert_eq!(pair.fault(nothing).1, AlertDescription::UnexpectedMessage);
+}
+
+#[test]
+fn the_largest_record_is_opened_and_a_larger_one_refused() {
+    let mut pair = Pair::new();
+    let largest = pair.seal(&[(TEXT, &[b'x'; 16_384])]);
+    let (result, got, _) = pair.open(largest);
+    assert!(result.is_ok() && got.len() == 16_384);
+    let larger = pair.seal(&[(TEXT, &[b'x'; 16_385])]);
+    assert_eq!(pair.fault(larger), (Error::PeerSentOversizedRecord, AlertDescription::RecordOverflow));
+    let mut pair = Pair::new();
+    // Refused by its head, without waiting for it.
+    assert_eq!(pair.fault(vec![TEXT, 3, 3, 0x41, 1]).1, AlertDescription::RecordOverflow);
+}
+
+#[test]
+fn what_does_not_belong_ends_the_connection() {
+    for records in [
+        &[(20, &b"\x01"[..])][..],
+        &[(HANDSHAKE, b"")],
+        // A request for a certificate, which was not offered (RFC 8446 section 4.6.2).
+        &[(HANDSHAKE, &[13, 0, 0, 1, 0])],
+        // A key update with something behind it in its record.
+        &[(HANDSHAKE, &[24, 0, 0, 1, 0, 4, 0, 0, 0])],
+        // Text within a handshake message.
+        &[(HANDSHAKE, &[4, 0, 0, 9, 1]), (TEXT, b"text")],
+        &[(HANDSHAKE, &[4, 0]), (ALERT, &[1, 0])],
+    ] {
+        let mut pair = Pair::new();
+        let sealed = pair.seal(records);
+        assert_eq!(pair.fault(sealed).1, AlertDescription::UnexpectedMessage, "{records:?}");
+    }
+    let mut pair = Pair::new();
+    assert_eq!(pair.fault(vec![22, 3, 3, 0, 4, 1, 2, 3, 4]).1, AlertDescription::UnexpectedMessage);
+    for (records, alert) in [
+        (&[(ALERT, &b"\x01"[..])][..], AlertDescription::DecodeError),
+        (&[(HANDSHAKE, &[24, 0, 0, 1, 2])], AlertDescription::DecodeError),
+        (&[(HANDSHAKE, &[24, 0, 0, 0])], AlertDescription::DecodeError),
+        (&[(HANDSHAKE, &[4, 2, 0, 0])], AlertDescription::DecodeError),
+    ] {
+        let mut pair = Pair::new();
+        let sealed = pair.seal(records);
+        assert_eq!(pair.fault(sealed).1, alert, "{records:?}");
+    }
+}
+
+#[test]
+fn forged_repeated_and_missing_records_are_noticed() {
+    let bad = (Error::DecryptError, AlertDescription::BadRecordMac);
+    let sample = Pair::new().seal(&[(TEXT, b"text")]);
+    for place in 5..sample.len() {
+        let mut pair = Pair::new();
+        let mut forged = pair.seal(&[(TEXT, b"text")]);
+        forged[place] ^= 1;
+        assert_eq!(pair.fault(forged), bad, "byte {place}");
+    }
+    let mut pair = Pair::new();
+    let once = pair.seal(&[(TEXT, b"text")]);
+    assert_eq!(pair.fault([once.clone(), once].concat()), bad);
+    let mut pair = Pair::new();
+    let lost = pair.seal(&[(TEXT, b"lost")]);
+    let next = pair.seal(&[(TEXT, b"text")]);
+    assert!(!lost.is_empty());
+    assert_eq!(pair.fault(next), bad);
+    // Shorter than a tag.
+    assert_eq!(Pair::new().fault(vec![TEXT, 3, 3, 0, 3, 1, 2, 3]), bad);
+}
+
+#[test]
+fn tickets_come_whole_joined_and_in_pieces() {
+    let ticket = [&[4, 0, 0, 9][..], &[7; 9]].concat();
+    let mut pair = Pair::new();
+    let two = [ticket.clone(), ticket.clone()].concat();
+    let mut parts: Vec<(u8, &[u8])> = vec![(HANDSHAKE, &ticket), (HANDSHAKE, &two)];
+    parts.extend(two.chunks(5).map(|part| (HANDSHAKE, part)));
+    parts.push((TEXT, b"text"));
+    let records = pair.seal(&parts);
+    let length = records.len();
+    let (result, got, _) = pair.open(records);
+    assert_eq!((result.ok().unwrap().consumed, got.as_slice()), (length, &b"text"[..]));
+    assert_eq!(pair.here.held(), 0);
+}
+
+#[test]
+fn keys_change_when_told_and_are_changed_when_asked() {
+    let mut pair = Pair::new();
+    for (asked, turn) in [(0, b"0"), (1, b"1"), (1, b"2"), (0, b"3")] {
+        let mut records = pair.seal(&[(TEXT, turn), (HANDSHAKE, &[24, 0, 0, 1, asked])]);
+        // The other side of a key update that one has sent is what is done for one that came.
+        pair.there.turn_own_keys().unwrap();
+        records.extend(pair.seal(&[(TEXT, b"after")]));
+        let (result, got, heard) = pair.open(records);
+        assert!(result.is_ok() && heard.is_ok());
+        assert_eq!(got, [&turn[..], b"after"].concat());
+        let mut scratch = Scratch::new();
+        assert!(pair.here.seal(TEXT, b"back", &mut scratch.sealed));
+        let (mut back, mut got) = (scratch.sealed.bytes().to_vec(), Vec::<u8>::new());
+        let opened = pair.there.open(&mut back, &mut Scratch::new().sealed, &mut |data| got.extend(data));
+        assert!(opened.is_ok() && got == b"back", "turn {turn:?}");
+    }
+}
+
+#[test]
+fn alerts_are_ends_or_errors() {
+    let mut pair = Pair::new();
+    let records = pair.seal(&[(ALERT, &[1, 90]), (TEXT, b"text"), (ALERT, &[1, 0]), (TEXT, b"no more")]);
+    let (result, got, _) = pair.open(records);
+    assert!(result.ok().unwrap().closed);
+    assert_eq!(got, b"text");
+    let mut pair = Pair::new();
+    let records = pair.seal(&[(ALERT, &[2, 40])]);
+    let (result, _, heard) = pair.open(records);
+    let error = result.map(|_| ()).map_err(|fault| fault.error).unwrap_err();
+    assert_eq!(error, Error::AlertReceived(AlertDescription::HandshakeFailure));
+    assert_eq!(heard.ok().unwrap().consumed, 0, "an alert is not answered");
+}
+
+#[test]
+fn a_record_that_does_not_fit_makes_room_once() {
+    let mut pair = Pair::new();
+    let mut scratch = Scratch::new();
+    let sealed: &mut Sealed = &mut scratch.sealed;
+    for _ in 0..5 {
+        assert!(pair.there.seal(TEXT, &[b'y'; 16_384], sealed));
+    }
+    let (result, got, _) = pair.open(sealed.bytes().to_vec());
+    assert!(result.is_ok() && got.len() == 5 * 16_384);
+}
