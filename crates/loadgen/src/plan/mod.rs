@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 mod accounts;
 mod arguments;
 mod check;
+pub(crate) mod csv;
 mod mistake;
+mod overrides;
 mod scale;
 mod toml;
 mod workloads;
@@ -24,7 +26,7 @@ pub use arguments::{AccountArguments, Arguments};
 pub use check::{Facts, Workers, check, workers_needed};
 pub use mistake::Mistake;
 pub use toml::{Preparation, addresses, read_toml, read_toml_with_preparation, sources};
-pub use workloads::{Workload, named, workloads};
+pub use workloads::{Workload, named, workload_text, workloads};
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,96 @@
+//! Puts the values of the command line over those of a plan that was read.
+//!
+//! Those that a plan refers to by word (connections, accounts) are not here: they are put in while it is read.
+
+use super::{Activity, Arguments, Body, Plan, Security, Step};
+
+/// Applies what the command line says. Times are those of the wall; scale the plan before.
+pub(crate) fn apply(plan: &mut Plan, arguments: &Arguments) {
+    let target = &mut plan.target;
+    if !arguments.addresses.is_empty() {
+        target.addresses.clone_from(&arguments.addresses);
+    }
+    if !arguments.sources.is_empty() {
+        target.sources.clone_from(&arguments.sources);
+    }
+    target.security = arguments.security.unwrap_or(target.security);
+    if let Some(tls) = &arguments.tls {
+        target.tls.clone_from(tls);
+    }
+    let options = &mut plan.options;
+    options.duration_ms = arguments.duration_ms.or(options.duration_ms);
+    options.hold_ms = arguments.hold_ms.or(options.hold_ms);
+    options.acceptable_ms = arguments.acceptable_ms.unwrap_or(options.acceptable_ms);
+    options.seed = arguments.seed.unwrap_or(options.seed);
+    options.keep_going |= arguments.keep_going;
+    if let Some(rate) = arguments.arrival_rate {
+        for phase in plan.phases.iter_mut().filter(|phase| phase.rate > 0.0) {
+            phase.rate = rate;
+        }
+    }
+    let security = plan.target.security;
+    for session in &mut plan.sessions {
+        over(&mut session.steps, arguments);
+        if arguments.register {
+            registered(&mut session.steps, security);
+        }
+    }
+}
+
+fn over(steps: &mut [Step], arguments: &Arguments) {
+    for step in steps {
+        match step {
+            Step::Login { mechanisms, .. } | Step::Authenticate { mechanisms, .. } => {
+                if !arguments.mechanisms.is_empty() {
+                    mechanisms.clone_from(&arguments.mechanisms);
+                }
+            }
+            Step::Message { body: Body::Size(bytes), .. } => {
+                *bytes = arguments.message_size.unwrap_or(*bytes);
+            }
+            Step::Bounce { in_flight, size, .. } => {
+                *in_flight = arguments.in_flight.unwrap_or(*in_flight);
+                *size = arguments.message_size.unwrap_or(*size);
+            }
+            Step::Meanwhile { activities, .. } => {
+                for Activity { every, step } in activities {
+                    if let (Step::Message { .. }, Some(wanted)) = (&step, arguments.message_every) {
+                        *every = wanted;
+                    }
+                    over(std::slice::from_mut(step), arguments);
+                }
+            }
+            Step::Repeat { steps, .. }
+            | Step::While { steps, .. }
+            | Step::If { steps, .. }
+            | Step::ForEach { steps, .. }
+            | Step::Transaction { steps, .. } => over(steps, arguments),
+            _ => {}
+        }
+    }
+}
+
+/// Puts the creation of the account before the first login of a session: on a connection of its own, so that the login
+/// is measured as if the account had been there.
+fn registered(steps: &mut Vec<Step>, security: Security) {
+    let at = steps.iter().position(contains_login);
+    let Some(at) = at else { return };
+    let mut before = vec![Step::Connect];
+    if security == Security::Starttls {
+        before.push(Step::StartTls);
+    }
+    before.extend([Step::Register, Step::Disconnect]);
+    steps.splice(at..at, before);
+}
+
+fn contains_login(step: &Step) -> bool {
+    match step {
+        Step::Login { .. } => true,
+        Step::Repeat { steps, .. }
+        | Step::While { steps, .. }
+        | Step::If { steps, .. }
+        | Step::ForEach { steps, .. }
+        | Step::Transaction { steps, .. } => steps.iter().any(contains_login),
+        _ => false,
+    }
+}

@@ -1,0 +1,345 @@
+//! The TOML form of a plan; `docs/load-plans.md` is its reference.
+//!
+//! [`read_toml`] reads everything, notes every mistake, puts the command line's values over those of the file, and runs
+//! the result on the wanted clock ([`super::scale`]). Left out: what depends on the machine ([`super::check`]).
+//!
+//! Trap: `connections` is known before anything else is read, since phases and accounts refer to it by word.
+
+mod accounts;
+mod reader;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::path::PathBuf;
+
+use ::toml::de::DeTable;
+
+use super::mistake::nearest;
+use super::{
+    Arguments, Mistake, Options, Phase, Plan, Security, Session, Start, Table, Target, csv, overrides, scale,
+};
+pub use accounts::Preparation;
+use reader::{Context, Node, Section};
+pub use values::{addresses, sources};
+
+/// Words for the protection of connections.
+const SECURITIES: &[(&str, Security)] = &[
+    ("none", Security::None),
+    ("plain", Security::None),
+    ("starttls", Security::Starttls),
+    ("direct", Security::Direct),
+    ("tls", Security::Direct),
+];
+/// Where the server is if nobody says it.
+const USUAL_ADDRESS: &str = "127.0.0.1:5222";
+/// Connections if nobody says how many.
+const USUAL_CONNECTIONS: u32 = 1_000;
+
+/// Reads a plan. All mistakes at once, in the order of their lines.
+pub fn read_toml(text: &str, name: &str, arguments: &Arguments) -> Result<Plan, Vec<Mistake>> {
+    read_toml_with_preparation(text, name, arguments).map(|(plan, _)| plan)
+}
+
+/// Reads a plan together with what it needs on the server (`[prepare]`; without it, the accounts with empty rosters).
+/// `None` where the accounts are no pattern.
+pub fn read_toml_with_preparation(
+    text: &str,
+    name: &str,
+    arguments: &Arguments,
+) -> Result<(Plan, Option<Preparation>), Vec<Mistake>> {
+    let mut context = Context::new(text);
+    let (document, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        for error in &errors {
+            context.wrong(
+                error.span().map_or(0, |span| span.start),
+                "",
+                format!("is not TOML: {}", error.message()),
+            );
+        }
+        return Err(context.mistakes());
+    }
+    prepare_context(&mut context, &document, arguments);
+    let section = Section::new(&context, "", 0, document.get_ref());
+    let read = plan(section, name, arguments);
+    let mistakes = context.mistakes();
+    match read {
+        Some((mut plan, preparation)) if mistakes.is_empty() => {
+            scale::scale(&mut plan, arguments.time_scale);
+            overrides::apply(&mut plan, arguments);
+            Ok((plan, preparation))
+        }
+        _ => Err(mistakes),
+    }
+}
+
+/// What later parts refer to by word: the number of connections and the tables.
+fn prepare_context(
+    context: &mut Context<'_>,
+    document: &::toml::Spanned<DeTable<'_>>,
+    arguments: &Arguments,
+) {
+    let (file, tables) = {
+        let section = Section::new(context, "", 0, document.get_ref());
+        let file = section.get("connections").and_then(|n| n.whole(1, i64::from(u32::MAX))).map(|n| n as u32);
+        (file, tables(&section, arguments))
+    };
+    if arguments.connections == Some(0) {
+        context.wrong_nowhere("--connections must be at least 1");
+    }
+    if !(arguments.time_scale.is_finite() && arguments.time_scale > 0.0) {
+        context.wrong_nowhere("--time-scale must be more than 0; 2 is twice as fast, 0.5 half as fast");
+    }
+    context.connections = arguments.connections.or(file).unwrap_or(USUAL_CONNECTIONS).max(1);
+    context.tables = tables;
+}
+
+fn plan(section: Section<'_>, name: &str, arguments: &Arguments) -> Option<(Plan, Option<Preparation>)> {
+    let s = &section;
+    let title = s.get("title").and_then(|n| n.text()).unwrap_or(name).to_owned();
+    // Read before; asked for again so that they are known keys.
+    let _ = (s.get("connections"), s.get("tables"));
+    let target = target(s, arguments);
+    let read = accounts::read(s, &target.domain, arguments);
+    let sessions = sessions(s);
+    let names: Vec<&str> = sessions.iter().map(|session| session.name.as_str()).collect();
+    let phases = phases(s, &names);
+    let starts = starts(s, &names);
+    if phases.is_empty() && starts.is_empty() && s.get("phase").is_none() && s.get("start").is_none() {
+        s.context.wrong_nowhere("the plan has no [[phase]], so nobody arrives; add such as: [[phase]] rate = 100, users = \"connections\"");
+    }
+    let mut options = options(s);
+    options.connections = s.context.connections;
+    options.tables.clone_from(&s.context.tables);
+    let transactions = s.context.transactions.borrow().clone();
+    section.finish();
+    let (accounts, preparation) = read?;
+    let plan = Plan {
+        name: name.to_owned(),
+        title,
+        target,
+        accounts,
+        phases,
+        starts,
+        sessions,
+        transactions,
+        options,
+    };
+    Some((plan, preparation))
+}
+
+fn target(s: &Section<'_>, arguments: &Arguments) -> Target {
+    let mut target = Target {
+        addresses: Vec::new(),
+        domain: "localhost".to_owned(),
+        security: Security::None,
+        tls: super::Tls::default(),
+        sources: Vec::new(),
+    };
+    if let Some(section) = s.get("target").and_then(|n| n.section()) {
+        if let Some(node) = section.get("address") {
+            for text in node.texts().unwrap_or_default() {
+                // A name that cannot be resolved does not matter if the command line says where to go.
+                match addresses(&text) {
+                    Ok(found) => target.addresses.extend(found),
+                    Err(what) if arguments.addresses.is_empty() => node.wrong(what),
+                    Err(_) => {}
+                }
+            }
+        }
+        if let Some(node) = section.get("sources") {
+            for text in node.texts().unwrap_or_default() {
+                match sources(&text) {
+                    Ok(found) => target.sources.extend(found),
+                    Err(what) => node.wrong(what),
+                }
+            }
+        }
+        if let Some(domain) = section.get("domain").and_then(|n| n.text()) {
+            target.domain = domain.to_owned();
+        }
+        target.security = section.get("security").and_then(|n| n.word(SECURITIES)).unwrap_or_default();
+        target.tls.ca_pem = section.get("ca").and_then(|n| file(&n, arguments));
+        target.tls.certificate_pem = section.get("certificate").and_then(|n| file(&n, arguments));
+        target.tls.key_pem = section.get("key").and_then(|n| file(&n, arguments));
+        target.tls.resume = section.get("resume").and_then(|n| n.truth()).unwrap_or(false);
+        target.tls.only_tls12 = section.get("only_tls12").and_then(|n| n.truth()).unwrap_or(false);
+        section.finish();
+    }
+    if let Some(domain) = &arguments.domain {
+        target.domain.clone_from(domain);
+    }
+    if target.addresses.is_empty() && arguments.addresses.is_empty() {
+        target.addresses = addresses(USUAL_ADDRESS).unwrap_or_default();
+    }
+    target
+}
+
+/// Content of a file that the plan names.
+fn file(node: &Node<'_>, arguments: &Arguments) -> Option<String> {
+    let name = node.text()?;
+    let path = match &arguments.directory {
+        Some(directory) => directory.join(name),
+        None => PathBuf::from(name),
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Some(text),
+        Err(error) => node.none(format!("the file {} cannot be read: {error}", path.display())),
+    }
+}
+
+fn sessions(s: &Section<'_>) -> Vec<Session> {
+    let Some(node) = s.get("session") else {
+        s.context.wrong_nowhere(
+            "the plan has no [[session]], so nobody would do anything; add one with steps = [\"login\"]",
+        );
+        return Vec::new();
+    };
+    let mut sessions = Vec::new();
+    for node in node.list().unwrap_or_default() {
+        let Some(section) = node.section() else { continue };
+        let name = section.get("name").and_then(|n| n.text()).unwrap_or("session").to_owned();
+        let weight = section.get("weight").and_then(|n| n.number()).unwrap_or(1.0);
+        let accept_subscriptions =
+            section.get("accept_subscriptions").and_then(|n| n.truth()).unwrap_or(false);
+        let steps = match section.need("steps", "steps = [\"login\", \"presence\"]") {
+            Some(node) => steps::steps(&node, 0),
+            None => Vec::new(),
+        };
+        if sessions.iter().any(|other: &Session| other.name == name) {
+            node.wrong(format!("there are two sessions named \"{name}\"; give each its own name"));
+        }
+        section.finish();
+        sessions.push(Session { name, weight, accept_subscriptions, steps });
+    }
+    sessions
+}
+
+fn phases(s: &Section<'_>, sessions: &[&str]) -> Vec<Phase> {
+    let mut phases = Vec::new();
+    let Some(node) = s.get("phase") else { return phases };
+    for node in node.list().unwrap_or_default() {
+        let Some(section) = node.section() else { continue };
+        let name = section.get("name").and_then(|n| n.text());
+        let name = name.map_or_else(|| format!("phase {}", phases.len() + 1), str::to_owned);
+        let duration = section.get("duration");
+        let users = section.get("users");
+        let batch = section.get("batch").and_then(|n| n.whole(1, 1_000_000)).unwrap_or(1) as u32;
+        let rate = rate(&section, batch);
+        let poisson = section.get("poisson").and_then(|n| n.truth()).unwrap_or(false);
+        let wait_all_end = section.get("wait_all_end").and_then(|n| n.truth()).unwrap_or(false);
+        let weights = section.get("weights").and_then(|n| weights(&n, sessions));
+        if duration.is_none() && users.is_none() {
+            node.wrong("would never end; give it a \"duration\" such as \"1m\", or \"users\" such as \"connections\"");
+        } else if duration.is_none() && rate == 0.0 {
+            node.wrong("has users and no rate, so they never arrive; give it a \"rate\" such as 100 (users a second)");
+        }
+        let duration_ms = duration.and_then(|n| n.span_ms());
+        let max_users = users.and_then(|n| n.amount());
+        section.finish();
+        phases.push(Phase { name, duration_ms, rate, batch, poisson, max_users, weights, wait_all_end });
+    }
+    phases
+}
+
+/// `rate` in users a second, or `every`, the distance from one arrival (or batch) to the next.
+fn rate(section: &Section<'_>, batch: u32) -> f64 {
+    let rate = section.get("rate");
+    let every = section.get("every");
+    match (rate, every) {
+        (Some(_), Some(every)) => every.none("cannot stand beside \"rate\"; keep one of the two"),
+        (Some(rate), None) => rate.number(),
+        (None, Some(every)) => match every.span_exact() {
+            Some(ms) if ms > 0.0 => Some(f64::from(batch) * 1_000.0 / ms),
+            Some(_) => every.none("must be more than 0"),
+            None => None,
+        },
+        (None, None) => None,
+    }
+    .unwrap_or(0.0)
+}
+
+fn weights(node: &Node<'_>, sessions: &[&str]) -> Option<Vec<f64>> {
+    let mut weights = vec![0.0; sessions.len()];
+    for (name, _, node) in node.section()?.entries() {
+        match sessions.iter().position(|known| known == name) {
+            Some(index) => weights[index] = node.number().unwrap_or(0.0),
+            None => {
+                let near = nearest(name, sessions.iter().copied());
+                node.wrong(format!("there is no session \"{name}\"{near}"));
+            }
+        }
+    }
+    Some(weights)
+}
+
+fn starts(s: &Section<'_>, sessions: &[&str]) -> Vec<Start> {
+    let mut starts = Vec::new();
+    let Some(node) = s.get("start") else { return starts };
+    for node in node.list().unwrap_or_default() {
+        let Some(section) = node.section() else { continue };
+        let at_ms = section.need("at", "at = \"10s\"").and_then(|n| n.span_ms());
+        let users = section.get("users").and_then(|n| n.amount()).unwrap_or(1);
+        let session = match section.get("session") {
+            None => Some(0),
+            Some(node) => node.text().and_then(|name| {
+                sessions.iter().position(|known| *known == name).or_else(|| {
+                    node.none(format!(
+                        "there is no session \"{name}\"{}",
+                        nearest(name, sessions.iter().copied())
+                    ))
+                })
+            }),
+        };
+        section.finish();
+        if let (Some(at_ms), Some(session)) = (at_ms, session) {
+            let session = u16::try_from(session).unwrap_or(u16::MAX);
+            starts.extend((0..users).map(|_| Start { at_ms, session }));
+        }
+    }
+    starts
+}
+
+fn options(s: &Section<'_>) -> Options {
+    let mut options = Options::default();
+    let Some(section) = s.get("options").and_then(|n| n.section()) else { return options };
+    let span = |key| section.get(key).and_then(|n| n.span_ms());
+    let truth = |key| section.get(key).and_then(|n| n.truth());
+    let whole = |key, high| section.get(key).and_then(|n| n.whole(0, high));
+    options.duration_ms = span("duration");
+    options.hold_ms = span("hold");
+    options.drain_ms = span("drain").unwrap_or(options.drain_ms);
+    options.connect_timeout_ms = span("connect_timeout").unwrap_or(options.connect_timeout_ms);
+    options.answer_timeout_ms = span("answer_timeout").unwrap_or(options.answer_timeout_ms);
+    options.acceptable_ms = span("acceptable").unwrap_or(options.acceptable_ms);
+    options.keep_going = truth("keep_going").unwrap_or(options.keep_going);
+    options.retries = whole("retries", 1_000_000).map_or(options.retries, |n| n as u32);
+    options.retry_ms = span("retry_pause").unwrap_or(options.retry_ms);
+    options.seed = whole("seed", i64::MAX).map_or(options.seed, |n| n as u64);
+    options.receive_buffer = whole("receive_buffer", i64::from(i32::MAX)).map(|n| n as u32);
+    options.send_buffer = whole("send_buffer", i64::from(i32::MAX)).map(|n| n as u32);
+    options.stamps = truth("stamps").unwrap_or(options.stamps);
+    section.finish();
+    options
+}
+
+/// `[tables]`: a file name, or rows, for each name.
+fn tables(s: &Section<'_>, arguments: &Arguments) -> Vec<Table> {
+    let Some(section) = s.get("tables").and_then(|n| n.section()) else { return Vec::new() };
+    let mut tables = Vec::new();
+    for (name, _, node) in section.entries() {
+        let rows = if node.is_text() {
+            file(node, arguments).map(|text| csv::rows(&text))
+        } else {
+            node.list().map(|rows| rows.iter().filter_map(Node::texts).collect())
+        };
+        let Some(rows) = rows else { continue };
+        if rows.is_empty() {
+            node.wrong(format!("the table \"{name}\" has no lines"));
+        }
+        tables.push(Table { name: (*name).to_owned(), rows });
+    }
+    tables
+}

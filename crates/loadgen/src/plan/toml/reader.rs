@@ -1,0 +1,269 @@
+//! Takes a TOML document apart value by value, and keeps every mistake with its line and its key.
+//!
+//! Nothing here returns early on a mistake: it is noted, `None` is returned, and reading goes on, so that a user sees all
+//! mistakes of a file at once. Trap: a plan that was read is good only if [`Context::mistakes`] is empty afterwards.
+
+use std::cell::RefCell;
+
+use ::toml::Spanned;
+use ::toml::de::{DeTable, DeValue};
+
+use super::super::Table;
+use super::super::mistake::{Mistake, nearest};
+
+/// What is shared while one document is read.
+pub(super) struct Context<'t> {
+    text: &'t str,
+    mistakes: RefCell<Vec<Mistake>>,
+    /// What the word `connections` stands for.
+    pub(super) connections: u32,
+    /// Names of transactions so far.
+    pub(super) transactions: RefCell<Vec<String>>,
+    /// Tables, in the order of their numbers.
+    pub(super) tables: Vec<Table>,
+}
+
+impl<'t> Context<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self {
+            text,
+            mistakes: RefCell::default(),
+            connections: 0,
+            transactions: RefCell::default(),
+            tables: Vec::new(),
+        }
+    }
+
+    /// Notes a mistake at an offset of the text.
+    pub(super) fn wrong(&self, at: usize, key: &str, text: impl Into<String>) {
+        let before = self.text.as_bytes().get(..at).unwrap_or_default();
+        let line = 1 + before.iter().filter(|b| **b == b'\n').count();
+        self.mistakes.borrow_mut().push(Mistake {
+            line: u32::try_from(line).ok(),
+            key: key.to_owned(),
+            text: text.into(),
+        });
+    }
+
+    /// Notes a mistake that no line is to blame for.
+    pub(super) fn wrong_nowhere(&self, text: impl Into<String>) {
+        self.mistakes.borrow_mut().push(Mistake::of_plan(text));
+    }
+
+    /// All mistakes, in the order of their lines; those without one at the end.
+    pub(super) fn mistakes(&self) -> Vec<Mistake> {
+        let mut list = self.mistakes.borrow().clone();
+        list.sort_by_key(|m| m.line.unwrap_or(u32::MAX));
+        list
+    }
+}
+
+/// A value with its place.
+#[derive(Clone)]
+pub(super) struct Node<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) path: String,
+    at: usize,
+    value: &'a DeValue<'a>,
+}
+
+impl<'a> Node<'a> {
+    /// Notes a mistake here.
+    pub(super) fn wrong(&self, text: impl Into<String>) {
+        self.context.wrong(self.at, &self.path, text);
+    }
+
+    /// Notes a mistake here and returns nothing.
+    pub(super) fn none<T>(&self, text: impl Into<String>) -> Option<T> {
+        self.wrong(text);
+        None
+    }
+
+    /// Offset in the text.
+    pub(super) fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// Whether this is an empty list.
+    pub(super) fn list_is_empty(&self) -> bool {
+        matches!(self.value, DeValue::Array(list) if list.is_empty())
+    }
+
+    /// The value if it is true or false; no mistake otherwise.
+    pub(super) fn truth_quiet(&self) -> Option<bool> {
+        self.value.as_bool()
+    }
+
+    /// Whether this is text.
+    pub(super) fn is_text(&self) -> bool {
+        self.value.is_str()
+    }
+
+    /// Whether this is a table.
+    pub(super) fn is_table(&self) -> bool {
+        self.value.is_table()
+    }
+
+    pub(super) fn text(&self) -> Option<&'a str> {
+        match self.value {
+            DeValue::String(text) => Some(text),
+            _ => self.none("must be text in quotes"),
+        }
+    }
+
+    pub(super) fn truth(&self) -> Option<bool> {
+        match self.value {
+            DeValue::Boolean(value) => Some(*value),
+            _ => self.none("must be true or false"),
+        }
+    }
+
+    /// The value if it is a whole number.
+    pub(super) fn integer(&self) -> Option<i64> {
+        let DeValue::Integer(number) = self.value else { return None };
+        i64::from_str_radix(number.as_str(), number.radix()).ok()
+    }
+
+    pub(super) fn whole(&self, low: i64, high: i64) -> Option<i64> {
+        match self.integer() {
+            Some(number) if (low..=high).contains(&number) => Some(number),
+            _ if high == i64::MAX && low == i64::MIN => self.none("must be a whole number"),
+            _ if high == i64::MAX => self.none(format!("must be a whole number of at least {low}")),
+            _ => self.none(format!("must be a whole number between {low} and {high}")),
+        }
+    }
+
+    /// A number of at least 0, with or without a fraction.
+    pub(super) fn number(&self) -> Option<f64> {
+        let number = match self.value {
+            DeValue::Integer(number) => number.as_str().parse::<f64>().ok(),
+            DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
+            _ => None,
+        };
+        match number {
+            Some(number) if number.is_finite() && number >= 0.0 => Some(number),
+            _ => self.none("must be a number of at least 0"),
+        }
+    }
+
+    pub(super) fn list(&self) -> Option<Vec<Node<'a>>> {
+        let DeValue::Array(list) = self.value else { return self.none("must be a list: [ … ]") };
+        let nodes = list.iter().enumerate().map(|(i, value)| Node {
+            context: self.context,
+            path: format!("{}[{i}]", self.path),
+            at: value.span().start,
+            value: value.get_ref(),
+        });
+        Some(nodes.collect())
+    }
+
+    pub(super) fn texts(&self) -> Option<Vec<String>> {
+        if self.is_text() {
+            return Some(vec![self.text()?.to_owned()]);
+        }
+        let DeValue::Array(_) = self.value else { return self.none("must be text or a list of texts") };
+        Some(self.list()?.iter().filter_map(|n| n.text().map(str::to_owned)).collect())
+    }
+
+    /// One of several words.
+    pub(super) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
+        let text = self.text()?;
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+            return Some(*value);
+        }
+        let near = nearest(text, words.iter().map(|(word, _)| *word));
+        let all: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        self.none(format!("\"{text}\" is none of {}{near}", all.join(", ")))
+    }
+
+    pub(super) fn section(&self) -> Option<Section<'a>> {
+        let DeValue::Table(table) = self.value else { return self.none("must be a table: { … }") };
+        Some(Section::new(self.context, &self.path, self.at, table))
+    }
+
+    /// The value's table; or a table in which the value has the key `short`.
+    pub(super) fn section_or(&self, short: &'static str) -> Section<'a> {
+        if let DeValue::Table(table) = self.value {
+            return Section::new(self.context, &self.path, self.at, table);
+        }
+        Section {
+            context: self.context,
+            path: self.path.clone(),
+            at: self.at,
+            entries: vec![(short, self.at, self.clone())],
+            asked: RefCell::default(),
+        }
+    }
+}
+
+/// A table being read.
+pub(super) struct Section<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) path: String,
+    at: usize,
+    entries: Vec<(&'a str, usize, Node<'a>)>,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn new(context: &'a Context<'a>, path: &str, at: usize, table: &'a DeTable<'a>) -> Self {
+        let dot = if path.is_empty() { "" } else { "." };
+        let mut entries: Vec<_> = table
+            .iter()
+            .map(|(key, value): (&'a Spanned<_>, &'a Spanned<_>)| {
+                let name: &'a str = key.get_ref();
+                let path = format!("{path}{dot}{name}");
+                let node = Node { context, path, at: value.span().start, value: value.get_ref() };
+                (name, key.span().start, node)
+            })
+            .collect();
+        entries.sort_by_key(|entry| entry.1);
+        Self { context, path: path.to_owned(), at, entries, asked: RefCell::default() }
+    }
+
+    /// A table without keys.
+    pub(super) fn empty(context: &'a Context<'a>, path: &str, at: usize) -> Self {
+        Self { context, path: path.to_owned(), at, entries: Vec::new(), asked: RefCell::default() }
+    }
+
+    /// Notes a mistake of the table as a whole.
+    pub(super) fn wrong(&self, text: impl Into<String>) {
+        self.context.wrong(self.at, &self.path, text);
+    }
+
+    pub(super) fn get(&self, key: &'static str) -> Option<Node<'a>> {
+        self.asked.borrow_mut().push(key);
+        self.entries.iter().find(|entry| entry.0 == key).map(|entry| entry.2.clone())
+    }
+
+    /// A key that must be there.
+    pub(super) fn need(&self, key: &'static str, example: &str) -> Option<Node<'a>> {
+        let found = self.get(key);
+        if found.is_none() {
+            self.wrong(format!("needs \"{key}\", such as {example}"));
+        }
+        found
+    }
+
+    /// All entries in the order of the file, as keys that are the user's own.
+    pub(super) fn entries(&self) -> &[(&'a str, usize, Node<'a>)] {
+        &self.entries
+    }
+
+    /// Whatever was not asked for is a mistake.
+    pub(super) fn finish(self) {
+        let asked = self.asked.borrow();
+        for (key, at, node) in &self.entries {
+            if asked.iter().any(|known| known == key) {
+                continue;
+            }
+            let near = nearest(key, asked.iter().copied());
+            let text = match (near.is_empty(), asked.is_empty()) {
+                (false, _) => format!("unknown key \"{key}\"{near}"),
+                (true, true) => format!("unknown key \"{key}\"; there are no options here"),
+                (true, false) => format!("unknown key \"{key}\"; known are {}", asked.join(", ")),
+            };
+            self.context.wrong(*at, &node.path, text);
+        }
+    }
+}
