@@ -47,7 +47,7 @@ fn steps(list: &mut [Step], scale: f64) {
             }
             Step::Bounce { duration_ms, .. } => *duration_ms = duration_ms.map(|ms| divided(ms, scale)),
             // How long it takes until all are there follows from the rate of arrivals.
-            Step::Barrier { timeout_ms } => *timeout_ms = divided(*timeout_ms, scale),
+            Step::Barrier { timeout_ms, .. } => *timeout_ms = divided(*timeout_ms, scale),
             Step::Raw { checks, .. } => {
                 for Match { pause_ms, .. } in &mut checks.matches {
                     *pause_ms = divided(*pause_ms, scale);

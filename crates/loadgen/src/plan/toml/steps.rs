@@ -151,7 +151,8 @@ fn read(name: &str, section: Section<'_>, depth: usize) -> Option<Step> {
             None
         }
         "barrier" => {
-            Some(Step::Barrier { timeout_ms: s.get("timeout").and_then(|n| n.span_ms()).unwrap_or(60_000) })
+            let timeout_ms = s.get("timeout").and_then(|n| n.span_ms()).unwrap_or(60_000);
+            Some(Step::Barrier { timeout_ms, users: s.get("users").and_then(|n| n.amount()) })
         }
         "change_target" => change_target(s),
         "disconnect" => Some(Step::Disconnect),
