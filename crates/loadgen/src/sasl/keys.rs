@@ -2,8 +2,8 @@
 //!
 //! An entry costs about 130 bytes with SHA-1 and is found by a hash over mechanism, iterations, salt and password: the user
 //! does not count, so one salt for all users (a load test's import) is one entry. There are two generations: when the
-//! newer is full the older is forgotten. So memory is bounded ([`Keys::ENTRIES`], about 4 MB at most), and what is used
-//! again stays.
+//! newer is full the older is forgotten. So memory is bounded ([`Keys::ENTRIES`]: about 4 MB with SHA-1, 7 MB with
+//! SHA-512), and what is used again stays.
 //!
 //! Left out: sharing between workers. Trap: when each login has another salt nothing is ever found again; the cost is the
 //! key derivation then, and the counters say so.

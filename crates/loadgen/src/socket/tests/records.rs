@@ -211,3 +211,29 @@ fn a_record_that_does_not_fit_makes_room_once() {
     let (result, got, _) = pair.open(sealed.bytes().to_vec());
     assert!(result.is_ok() && got.len() == 5 * 16_384);
 }
+
+/// A figure to read, not a test: `cargo test -p throng-loadgen --lib socket -- --ignored cost --nocapture`.
+#[test]
+#[ignore = "prints a figure that depends on the machine"]
+fn cost_of_a_record() {
+    const TIMES: u64 = 200_000;
+    let mut pair = Pair::new();
+    let mut scratch = Scratch::new();
+    for size in [100, 300, 16_384] {
+        let (data, mut bytes) = (pattern(size), 0);
+        let begun = crate::clock::cpu_us();
+        for _ in 0..TIMES {
+            let Scratch { input, sealed, .. } = &mut scratch;
+            sealed.clear();
+            assert!(pair.there.seal(TEXT, &data, sealed));
+            let length = sealed.bytes().len();
+            input[..length].copy_from_slice(sealed.bytes());
+            sealed.clear();
+            let opened = pair.here.open(&mut input[..length], sealed, &mut |data| bytes += data.len());
+            assert!(opened.is_ok());
+        }
+        let spent = crate::clock::cpu_us() - begun;
+        assert_eq!(bytes as u64, TIMES * size as u64);
+        println!("{size} bytes: {:.2} us to seal and open", spent as f64 / TIMES as f64);
+    }
+}
