@@ -70,11 +70,15 @@ pub struct Final {
     pub snapshot: Snapshot,
     /// Numbered messages that this worker's users sent, by recipient; zeros left out.
     pub sent: Vec<(u32, u32)>,
-    /// Numbered messages that arrived at (or were refused for) this worker's users, duplicates not counted, by recipient.
+    /// The part of `sent` whose recipient was not online.
+    pub sent_offline: Vec<(u32, u32)>,
+    /// The part of `arrived` that waited in the server.
+    pub delayed: Vec<(u32, u32)>,
+    /// Numbered messages that arrived at this worker's users, duplicates not counted, by recipient.
     pub arrived: Vec<(u32, u32)>,
     /// Numbered messages that came back to this worker's users as errors, by recipient.
     pub refused: Vec<(u32, u32)>,
-    /// Users of this worker that were online from their first message to the end without a gap.
+    /// Users of this worker that were available once and stayed it to the end.
     pub steady: Vec<u32>,
     /// Pairs of users whose order could no longer be checked, since too many messages were under way.
     pub unchecked_order: u64,

@@ -1,4 +1,29 @@
 //! The worker: one thread, one epoll, thousands of users.
+//!
+//! Users arrive and act by the clock ([`arrivals`], [`timers`]); each is a small state machine ([`user`]) that walks through
+//! its flattened session ([`program`], [`steps`]), negotiates its stream ([`negotiate`]) and takes what arrives ([`input`]).
+//! Messages are numbered and accounted for exactly ([`stamp`], [`tally`]).
+//!
+//! Left out: threads. A second core is used by a second worker. Trap: everything here shares one thread, so whatever takes
+//! long makes all users late; the loop's own turn is measured and reported for that reason.
+
+mod arrivals;
+mod connection;
+mod destination;
+mod input;
+mod names;
+mod negotiate;
+mod online;
+mod program;
+mod rng;
+mod run;
+mod stamp;
+mod steps;
+mod tally;
+mod text;
+mod timers;
+mod user;
+mod writer;
 
 use std::os::fd::BorrowedFd;
 
@@ -16,7 +41,18 @@ pub trait Port {
     fn send(&mut self, report: Report) -> Result<()>;
 }
 
-/// Does the worker's part of a run, from `Ready` to `Final`.
-pub fn run(_assignment: Assignment, _port: &mut dyn Port) -> Result<()> {
-    anyhow::bail!("not there")
+/// Does the worker's part of a run, from `Ready` to `Final`. The plan lives as long as the process afterwards.
+///
+/// # Errors
+/// The controller is gone, or the plan cannot be run here; the latter has also been reported as `Refused`.
+pub fn run(assignment: Assignment, port: &mut dyn Port) -> Result<()> {
+    let mut engine = match run::Engine::new(assignment) {
+        Ok(engine) => engine,
+        Err(error) => {
+            port.send(Report::Refused(format!("{error:#}")))?;
+            return Err(error);
+        }
+    };
+    port.send(Report::Ready { rss: crate::host::own_rss() })?;
+    engine.run(port)
 }

@@ -1,0 +1,300 @@
+//! When users arrive: an open-loop schedule from the clock, whatever the server does.
+//!
+//! Every worker walks the whole schedule with the same random numbers and takes the arrivals that are its own, so no
+//! message between workers is needed and two workers never differ. Left out: `wait_all_end` across workers; each waits for
+//! the users of its own. Trap: times are computed from the beginning of a phase, not added up, so that rounding does not drift.
+
+use super::rng::Rng;
+use crate::plan::{Phase, Plan};
+
+/// One arrival.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Arrival {
+    /// Microseconds after the beginning of the run.
+    pub(crate) at: u64,
+    /// Index of the session.
+    pub(crate) session: u16,
+}
+
+/// The schedule.
+pub(crate) struct Arrivals {
+    plan: &'static Plan,
+    rng: Rng,
+    phase: usize,
+    /// Beginning of the phase, microseconds.
+    from: u64,
+    /// Arrivals of the phase so far.
+    done: u64,
+    /// Sum of the random distances of the phase so far, seconds.
+    waited: f64,
+    next: Option<Arrival>,
+    /// End of the last phase, once it is known.
+    end: Option<u64>,
+    /// The phase is over and waits for its users to end.
+    held: bool,
+    /// Index in `starts`, which are sorted.
+    start: usize,
+    starts: Vec<Arrival>,
+}
+
+impl Arrivals {
+    /// The schedule of a plan.
+    pub(crate) fn new(plan: &'static Plan) -> Self {
+        let mut starts: Vec<_> =
+            plan.starts.iter().map(|start| Arrival { at: start.at_ms * 1_000, session: start.session }).collect();
+        starts.sort_by_key(|start| start.at);
+        let mut arrivals = Self {
+            plan,
+            rng: Rng::new(plan.options.seed ^ 0xA44),
+            phase: 0,
+            from: 0,
+            done: 0,
+            waited: 0.0,
+            next: None,
+            end: None,
+            held: false,
+            start: 0,
+            starts,
+        };
+        arrivals.prepare();
+        arrivals
+    }
+
+    /// Index of the current phase; the number of phases when all are over.
+    pub(crate) fn phase(&self) -> usize {
+        self.phase
+    }
+
+    /// End of the last phase in microseconds, once all users have arrived.
+    pub(crate) fn end(&self) -> Option<u64> {
+        if self.start < self.starts.len() { None } else { self.end }
+    }
+
+    /// The phase is over but for its users (`wait_all_end`); [`resume`](Self::resume) goes on.
+    pub(crate) fn held(&self) -> bool {
+        self.held
+    }
+
+    /// The users of the phase have ended at `now`: the next phase begins.
+    pub(crate) fn resume(&mut self, now: u64) {
+        if self.held {
+            self.held = false;
+            self.begin(now);
+        }
+    }
+
+    /// When somebody arrives next, or a phase ends.
+    pub(crate) fn next_at(&self) -> Option<u64> {
+        let start = self.starts.get(self.start).map(|start| start.at);
+        let arrival = if self.held { None } else { self.next.map(|next| next.at).or_else(|| self.phase_end()) };
+        match (start, arrival) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The next arrival that is due at `now`, all workers' arrivals in order. Call until `None`.
+    pub(crate) fn pop(&mut self, now: u64) -> Option<Arrival> {
+        if let Some(start) = self.starts.get(self.start)
+            && start.at <= now
+            && self.next.is_none_or(|next| start.at <= next.at)
+        {
+            self.start += 1;
+            return Some(*start);
+        }
+        loop {
+            if self.held || self.end.is_some() {
+                return None;
+            }
+            if let Some(next) = self.next {
+                if next.at > now {
+                    return None;
+                }
+                self.done += 1;
+                self.prepare();
+                return Some(next);
+            }
+            let end = self.phase_end()?;
+            if end > now {
+                return None;
+            }
+            if self.plan.phases[self.phase].wait_all_end {
+                self.held = true;
+                return None;
+            }
+            self.begin(end);
+        }
+    }
+
+    fn begin(&mut self, from: u64) {
+        self.phase += 1;
+        self.from = from;
+        self.done = 0;
+        self.waited = 0.0;
+        self.prepare();
+    }
+
+    /// End of the phase whose arrivals are all there.
+    fn phase_end(&self) -> Option<u64> {
+        let phase = self.plan.phases.get(self.phase)?;
+        Some(match phase.duration_ms {
+            Some(ms) => self.from + ms * 1_000,
+            None => self.from + self.offset(phase, self.done.saturating_sub(1)),
+        })
+    }
+
+    /// Microseconds after the beginning of a phase at which its arrival `index` is due.
+    fn offset(&self, phase: &Phase, index: u64) -> u64 {
+        if phase.rate <= 0.0 {
+            return 0;
+        }
+        if phase.poisson {
+            return (self.waited * 1e6) as u64;
+        }
+        let batch = u64::from(phase.batch.max(1));
+        ((index / batch * batch) as f64 / phase.rate * 1e6) as u64
+    }
+
+    fn prepare(&mut self) {
+        self.next = None;
+        let Some(phase) = self.plan.phases.get(self.phase) else {
+            self.end.get_or_insert(self.from);
+            return;
+        };
+        let full = phase.max_users.is_some_and(|most| self.done >= u64::from(most));
+        if phase.rate <= 0.0 || full || (phase.max_users.is_none() && phase.duration_ms.is_none()) {
+            return;
+        }
+        if phase.poisson && (self.done == 0 || self.done % u64::from(phase.batch.max(1)) == 0) {
+            self.waited += self.rng.exponential(f64::from(phase.batch.max(1)) / phase.rate);
+        }
+        let offset = self.offset(phase, self.done);
+        if phase.duration_ms.is_some_and(|ms| offset >= ms * 1_000) {
+            return;
+        }
+        let session = self.session(phase);
+        self.next = Some(Arrival { at: self.from + offset, session });
+    }
+
+    fn session(&mut self, phase: &Phase) -> u16 {
+        let own = || self.plan.sessions.iter().map(|session| session.weight).collect();
+        let weights: Vec<f64> = phase.weights.clone().unwrap_or_else(own);
+        if weights.len() < 2 {
+            return 0;
+        }
+        let mut left = self.rng.unit() * weights.iter().sum::<f64>();
+        for (index, weight) in weights.iter().enumerate() {
+            left -= weight;
+            if left < 0.0 {
+                return index as u16;
+            }
+        }
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arrival, Arrivals};
+    use crate::plan::{AccountSource, Accounts, Options, Phase, Plan, Session, Start, Target};
+
+    fn phase(rate: f64) -> Phase {
+        Phase {
+            name: String::new(),
+            duration_ms: None,
+            rate,
+            batch: 1,
+            poisson: false,
+            max_users: None,
+            weights: None,
+            wait_all_end: false,
+        }
+    }
+
+    fn plan(phases: Vec<Phase>, weights: &[f64]) -> &'static Plan {
+        let session = |weight: &f64| Session {
+            name: String::new(),
+            weight: *weight,
+            accept_subscriptions: false,
+            steps: vec![],
+        };
+        Box::leak(Box::new(Plan {
+            name: String::new(),
+            title: String::new(),
+            target: Target {
+                addresses: vec![],
+                domain: String::new(),
+                security: Default::default(),
+                tls: Default::default(),
+                sources: vec![],
+            },
+            accounts: Accounts { source: AccountSource::Anonymous { count: 1 }, domain: String::new() },
+            phases,
+            starts: vec![],
+            sessions: weights.iter().map(session).collect(),
+            transactions: vec![],
+            options: Options::default(),
+        }))
+    }
+
+    fn all(arrivals: &mut Arrivals) -> Vec<u64> {
+        std::iter::from_fn(|| arrivals.pop(u64::MAX)).map(|arrival| arrival.at).collect()
+    }
+
+    #[test]
+    fn even_arrivals_do_not_drift() {
+        let plan = plan(vec![Phase { max_users: Some(1_000_000), ..phase(222.0) }], &[1.0]);
+        let times = all(&mut Arrivals::new(plan));
+        assert_eq!(times.len(), 1_000_000);
+        assert_eq!(times[222 * 1_000], 1_000_000_000);
+    }
+
+    #[test]
+    fn phases_follow_one_another_and_batches_come_together() {
+        let first = Phase { duration_ms: Some(4_000), batch: 10, ..phase(5.0) };
+        let pause = Phase { duration_ms: Some(1_000), ..phase(0.0) };
+        let last = Phase { max_users: Some(3), ..phase(1.0) };
+        let mut arrivals = Arrivals::new(plan(vec![first, pause, last], &[1.0]));
+        assert_eq!(arrivals.pop(0), Some(Arrival { at: 0, session: 0 }));
+        let times = all(&mut arrivals);
+        assert_eq!(times[..9], [0; 9]);
+        assert_eq!(times[9..19], [2_000_000; 10]);
+        assert_eq!(times[19..], [5_000_000, 6_000_000, 7_000_000]);
+        assert_eq!((arrivals.end(), arrivals.phase()), (Some(7_000_000), 3));
+    }
+
+    #[test]
+    fn poisson_has_the_rate_and_weights_their_shares_the_same_on_every_worker() {
+        let plan = plan(vec![Phase { max_users: Some(100_000), poisson: true, ..phase(50.0) }], &[1.0, 3.0]);
+        let (mut one, mut other) = (Arrivals::new(plan), Arrivals::new(plan));
+        let (mut second, mut last) = (0, 0);
+        for _ in 0..100_000 {
+            let arrival = one.pop(u64::MAX).unwrap();
+            assert_eq!(other.pop(u64::MAX), Some(arrival));
+            second += u32::from(arrival.session == 1);
+            last = arrival.at;
+        }
+        assert!((last as f64 / 2e9 - 1.0).abs() < 0.02, "{last}");
+        assert!(second.abs_diff(75_000) < 1_000, "{second}");
+    }
+
+    #[test]
+    fn a_phase_can_wait_for_its_users() {
+        let first = Phase { max_users: Some(2), wait_all_end: true, ..phase(1.0) };
+        let mut arrivals = Arrivals::new(plan(vec![first, Phase { max_users: Some(1), ..phase(1.0) }], &[1.0]));
+        assert_eq!(all(&mut arrivals), [0, 1_000_000]);
+        assert!(arrivals.held() && arrivals.next_at().is_none());
+        arrivals.resume(9_000_000);
+        assert_eq!(all(&mut arrivals), [9_000_000]);
+        assert_eq!(arrivals.end(), Some(9_000_000));
+    }
+
+    #[test]
+    fn single_users_start_at_their_time() {
+        let mut with = plan(vec![Phase { max_users: Some(2), ..phase(1.0) }], &[1.0, 1.0]).clone();
+        with.starts = vec![Start { at_ms: 5_000, session: 1 }, Start { at_ms: 500, session: 1 }];
+        let mut arrivals = Arrivals::new(Box::leak(Box::new(with)));
+        assert_eq!(all(&mut arrivals), [0, 500_000, 1_000_000, 5_000_000]);
+        assert_eq!(arrivals.end(), Some(1_000_000));
+    }
+}

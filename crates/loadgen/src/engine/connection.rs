@@ -1,0 +1,487 @@
+//! A user's connection: connect, read, cut into elements, write, end.
+//!
+//! Trap: a user can end in the middle of its own input (an error in an element ends it), so the slot is looked at again
+//! after every element.
+
+use std::io;
+use std::net::SocketAddr;
+
+use rustix::event::epoll::{self, EventFlags};
+use xml::{Limits, Scan};
+
+use super::run::{Engine, Stage};
+use super::user::{
+    AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, NOBODY, SLOW, User, Wait,
+};
+use crate::clock::now_us;
+use crate::measure::{Counter, Gauge, Timing};
+use crate::plan::Security;
+use crate::socket::{Options, ReadEnd, Socket};
+
+/// What one element may be: rosters of thousands of contacts come in one.
+pub(super) const LIMITS: Limits =
+    Limits { element_bytes: 16 << 20, depth: 64, attributes: 64, prefixes: 32, name_bytes: 256 };
+/// Bytes that wait for a socket before further things that are due are left out.
+pub(super) const FULL: usize = 64 << 10;
+/// How long a peer has to end its stream after ours, seconds.
+const PATIENCE: u32 = 3;
+
+impl Engine {
+    /// A user arrives; `due` is when it should have.
+    pub(super) fn arrive(&mut self, due: u64, session: u16, now: u64) {
+        self.record.time(Timing::Lateness, now.saturating_sub(due));
+        self.record.add(Counter::UsersStarted, 1);
+        let Some(account) = self.unused.pop_front() else {
+            self.record.error("no-free-user");
+            return;
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                self.users.push(User::new());
+                self.users.len() as u32 - 1
+            }
+        };
+        self.slots[account as usize] = slot + 1;
+        self.record.shift(Gauge::Users, 1);
+        let user = &mut self.users[slot as usize];
+        user.account = account;
+        user.session = session;
+        user.arrived = due;
+        user.due = due;
+        user.pc = 0;
+        self.advance(slot);
+        self.flush();
+    }
+
+    /// Begins to connect. What is measured counts from `due` of the user.
+    pub(super) fn connect(&mut self, slot: u32) {
+        let addresses = match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_ref()) {
+            Some((addresses, _)) => addresses.as_slice(),
+            None => &self.plan.target.addresses,
+        };
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        let to = addresses[turn % addresses.len()];
+        let sources =
+            if self.assignment.sources.is_empty() { &self.plan.target.sources } else { &self.assignment.sources };
+        // Neighbours in time get different sources, and each source all targets.
+        let source = (!sources.is_empty()).then(|| SocketAddr::new(sources[turn % sources.len()], 0));
+        let options = Options {
+            receive_buffer: self.plan.options.receive_buffer.map(|bytes| bytes as usize),
+            send_buffer: self.plan.options.send_buffer.map(|bytes| bytes as usize),
+        };
+        let socket = Socket::connect(to, source, &options).and_then(|socket| {
+            let data = epoll::EventData::new_u64(u64::from(slot));
+            epoll::add(&self.epoll, &socket, data, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP)?;
+            Ok(socket)
+        });
+        match socket {
+            Ok(socket) => {
+                self.open += 1;
+                let user = &mut self.users[slot as usize];
+                user.socket = Some(socket);
+                user.wait = Wait::Connected;
+                user.flags &= !(CONNECTED | BLOCKED | CLOSED);
+                user.scanner = xml::Scanner::new();
+                user.set(BLOCKED, true);
+                self.limit(slot, self.plan.options.connect_timeout_ms);
+            }
+            Err(error) => self.connect_failed(slot, &error),
+        }
+    }
+
+    fn connect_failed(&mut self, slot: u32, error: &io::Error) {
+        self.drop_socket(slot);
+        self.record.add(Counter::ConnectErrors, 1);
+        let kind = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+            Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => "connect:no-files-left",
+            Some(rustix::io::Errno::ADDRNOTAVAIL | rustix::io::Errno::ADDRINUSE) => "connect:no-ports-left",
+            Some(rustix::io::Errno::CONNREFUSED) => "connect:refused",
+            Some(rustix::io::Errno::TIMEDOUT) => "connect:timeout",
+            Some(rustix::io::Errno::CONNRESET) => "connect:reset",
+            _ => "connect:other",
+        };
+        self.record.error(kind);
+        let retries = self.plan.options.retries;
+        let login = self.users[slot as usize].login();
+        login.attempts += 1;
+        if login.attempts <= retries {
+            self.sleep_from(slot, now_us(), self.plan.options.retry_ms * 1_000, Wait::Retry);
+            return;
+        }
+        self.login_failed(slot, "login:connect", &format!("cannot connect: {error}"));
+    }
+
+    /// Protection of this user's connection.
+    pub(super) fn security(&self, slot: u32) -> Security {
+        match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_ref()) {
+            Some((_, security)) => *security,
+            None => self.plan.target.security,
+        }
+    }
+
+    /// Something happened on the socket of `slot`.
+    pub(super) fn event(&mut self, slot: u64, flags: EventFlags) {
+        let Some(user) = self.users.get(slot as usize) else { return };
+        let slot = slot as u32;
+        let Some(socket) = &user.socket else { return };
+        if !user.is(CONNECTED) {
+            if let Err(error) = socket.connect_result() {
+                self.connect_failed(slot, &error);
+                return;
+            }
+            if !flags.contains(EventFlags::OUT) {
+                return;
+            }
+            self.connected(slot);
+        } else if flags.contains(EventFlags::OUT) {
+            self.write(slot);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+            self.read(slot);
+        }
+        self.flush();
+    }
+
+    fn connected(&mut self, slot: u32) {
+        let now = now_us();
+        self.record.add(Counter::Connections, 1);
+        self.record.shift(Gauge::Connected, 1);
+        let user = &mut self.users[slot as usize];
+        user.set(CONNECTED, true);
+        let took = now - user.due;
+        self.record.time(Timing::Connect, took);
+        self.unblock(slot);
+        if self.security(slot) == Security::Direct {
+            self.start_tls(slot, true);
+        } else {
+            self.open_stream(slot);
+        }
+    }
+
+    /// EPOLLOUT is not needed any more.
+    fn unblock(&mut self, slot: u32) {
+        self.watch(slot, false);
+    }
+
+    /// Asks for EPOLLOUT, or no longer does.
+    fn watch(&mut self, slot: u32, blocked: bool) {
+        let user = &mut self.users[slot as usize];
+        if user.is(BLOCKED) == blocked {
+            return;
+        }
+        user.set(BLOCKED, blocked);
+        let out = if blocked { EventFlags::OUT } else { EventFlags::empty() };
+        if let Some(socket) = &user.socket {
+            let data = epoll::EventData::new_u64(u64::from(slot));
+            // It fails only for a descriptor that is not in the set, and this one is.
+            let _ = epoll::modify(&self.epoll, socket, data, EventFlags::IN | EventFlags::RDHUP | out);
+        }
+    }
+
+    /// Begins TLS; the handshake goes on with what is read.
+    pub(super) fn start_tls(&mut self, slot: u32, direct: bool) {
+        let user = &mut self.users[slot as usize];
+        user.wait = Wait::Handshake;
+        let (Some(client), Some(socket)) = (&self.tls, &mut user.socket) else {
+            self.login_failed(slot, "login:tls", "TLS is not set up");
+            return;
+        };
+        let begun = socket.start_tls(client, &self.plan.target.domain, direct, &mut self.scratch);
+        user.login().since = now_us();
+        match begun {
+            Ok(written) => self.watch(slot, written.blocked),
+            Err(error) => self.login_failed(slot, "login:tls", &format!("TLS cannot begin: {error}")),
+        }
+    }
+
+    fn read(&mut self, slot: u32) {
+        loop {
+            let user = &mut self.users[slot as usize];
+            let Some(socket) = &mut user.socket else { return };
+            let mut input = std::mem::take(&mut self.input);
+            input.clear();
+            input.append(&mut user.partial);
+            let result = socket.read(&mut self.scratch, |data| input.extend_from_slice(data));
+            // A roster of thousands must not leave its buffer behind.
+            user.partial = Vec::new();
+            let established = result.as_ref().is_ok_and(|read| read.established);
+            if let Ok(read) = &result
+                && (read.blocked || established)
+            {
+                self.watch(slot, read.blocked);
+            }
+            if established {
+                self.handshake_done(slot);
+            }
+            let left = self.elements(slot, &input);
+            let user = &mut self.users[slot as usize];
+            if user.socket.is_some() && left < input.len() {
+                user.partial = input[left..].to_vec();
+            }
+            if input.capacity() > 1 << 20 {
+                input = Vec::new();
+            }
+            self.input = input;
+            if self.users[slot as usize].socket.is_none() {
+                return;
+            }
+            match result.map(|read| read.end) {
+                Ok(ReadEnd::Blocked) => return,
+                Ok(ReadEnd::More) => {}
+                Ok(ReadEnd::Closed | ReadEnd::Cut) => return self.ended(slot, None),
+                Err(error) => return self.ended(slot, Some(&error)),
+            }
+        }
+    }
+
+    fn handshake_done(&mut self, slot: u32) {
+        let now = now_us();
+        let user = &mut self.users[slot as usize];
+        if user.wait != Wait::Handshake {
+            return;
+        }
+        let took = now - user.login().since;
+        self.record.time(Timing::Tls, took);
+        self.open_stream(slot);
+    }
+
+    /// Handles the complete elements of `input`; returns where the rest begins.
+    fn elements(&mut self, slot: u32, input: &[u8]) -> usize {
+        let mut at = 0;
+        while at < input.len() {
+            let user = &mut self.users[slot as usize];
+            if user.socket.is_none() {
+                return input.len();
+            }
+            match user.scanner.scan(&input[at..], &LIMITS) {
+                Ok(Scan::More { skip }) => return at + skip,
+                Ok(Scan::Open { start, end }) => {
+                    let tag = &input[at + start..at + end];
+                    at += end;
+                    self.opened(slot, tag);
+                }
+                Ok(Scan::Element { start, end }) => {
+                    let element = &input[at + start..at + end];
+                    at += end;
+                    self.element(slot, element);
+                }
+                Ok(Scan::Close { .. }) => {
+                    self.ended(slot, None);
+                    return input.len();
+                }
+                Err(error) => {
+                    self.garbled(slot, &error);
+                    return input.len();
+                }
+            }
+        }
+        at
+    }
+
+    /// The server sends what is no XML stream.
+    pub(super) fn garbled(&mut self, slot: u32, error: &xml::Error) {
+        self.record.error("garbled");
+        self.record.log(|| format!("what the server sent is not XMPP: {error}"));
+        self.ended(slot, None);
+    }
+
+    /// Something was put into `out` of `slot`.
+    pub(super) fn touch(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        if !user.is(DIRTY) {
+            user.set(DIRTY, true);
+            self.dirty.push(slot);
+        }
+    }
+
+    /// Writes what is there for everybody who has something.
+    pub(super) fn flush(&mut self) {
+        while let Some(slot) = self.dirty.pop() {
+            let user = &mut self.users[slot as usize];
+            user.set(DIRTY, false);
+            if !user.is(BLOCKED) {
+                self.write(slot);
+            }
+        }
+    }
+
+    fn write(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        let Some(socket) = &mut user.socket else { return };
+        match socket.write(&user.out, &mut self.scratch) {
+            Ok(written) => {
+                if written.taken >= user.out.len() {
+                    // The buffer goes back to the allocator: a quiet user has none.
+                    user.out = Vec::new();
+                } else {
+                    user.out.drain(..written.taken);
+                }
+                let blocked = written.blocked || !user.out.is_empty();
+                self.watch(slot, blocked);
+            }
+            Err(error) => self.ended(slot, Some(&error)),
+        }
+    }
+
+    /// The connection is gone, in order or not.
+    pub(super) fn ended(&mut self, slot: u32, error: Option<&io::Error>) {
+        let user = &mut self.users[slot as usize];
+        if user.socket.is_none() {
+            return;
+        }
+        if user.is(CLOSED) {
+            let wait = user.wait;
+            self.drop_socket(slot);
+            // Either the session is over, or it goes on with another connection.
+            if wait == Wait::Closing {
+                self.free(slot);
+            }
+            return;
+        }
+        let why = error.map_or_else(|| "the server closed the connection".to_owned(), ToString::to_string);
+        if !user.is(LOGGED_IN) {
+            let doing = match user.wait {
+                Wait::Handshake => "login:tls",
+                Wait::Sasl => "login:authentication",
+                _ => "login:closed",
+            };
+            self.login_failed(slot, doing, &why);
+            return;
+        }
+        if self.resumable(slot) {
+            self.lose(slot);
+            return;
+        }
+        self.record.add(Counter::SessionsLost, 1);
+        self.record.error(if error.is_some() { "lost:reset" } else { "lost:closed" });
+        self.end(slot);
+    }
+
+    /// Closes the socket without a word.
+    pub(super) fn drop_socket(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        let Some(socket) = user.socket.take() else { return };
+        self.open -= 1;
+        drop(socket);
+        if user.is(CONNECTED) {
+            self.record.shift(Gauge::Connected, -1);
+        }
+        self.offline(slot);
+        let user = &mut self.users[slot as usize];
+        user.out = Vec::new();
+        user.partial = Vec::new();
+        user.set(BLOCKED, false);
+        user.set(CONNECTED, false);
+        self.timers.limit(slot, 0);
+    }
+
+    /// The stream of `slot` is over.
+    pub(super) fn offline(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        if user.is(LOGGED_IN) {
+            user.set(LOGGED_IN, false);
+            let acceptable = !user.is(SLOW);
+            self.record.shift(Gauge::Online, -1);
+            self.record.shift(Gauge::Acceptable, -i64::from(acceptable));
+        }
+        if user.is(AVAILABLE) || user.is(super::user::APPEARING) {
+            self.disappear(slot);
+        }
+    }
+
+    /// Closes the stream in order. The session ends when the peer has closed too.
+    pub(super) fn leave(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        if user.socket.is_none() || !user.is(CONNECTED) {
+            self.free(slot);
+            return;
+        }
+        user.wait = Wait::Closing;
+        user.generation = user.generation.wrapping_add(1);
+        self.say_goodbye(slot);
+        self.limit(slot, u64::from(PATIENCE) * 1_000);
+    }
+
+    /// Writes the end of the stream.
+    pub(super) fn say_goodbye(&mut self, slot: u32) {
+        self.offline(slot);
+        let user = &mut self.users[slot as usize];
+        user.set(CLOSED, true);
+        user.out.extend_from_slice(b"</stream:stream>");
+        self.touch(slot);
+    }
+
+    /// The session ends here and now, whatever state its connection is in.
+    pub(super) fn end(&mut self, slot: u32) {
+        self.drop_socket(slot);
+        self.free(slot);
+    }
+
+    /// The slot has no user any more.
+    pub(super) fn free(&mut self, slot: u32) {
+        if self.users[slot as usize].wait == Wait::Free {
+            return;
+        }
+        self.drop_socket(slot);
+        let user = &mut self.users[slot as usize];
+        if user.wait == Wait::Barrier {
+            self.waiting -= 1;
+        }
+        let (account, arrived, generation) = (user.account, user.arrived, user.generation);
+        let finished = user.is(CLOSED);
+        *user = User::new();
+        user.generation = generation.wrapping_add(1);
+        if account != NOBODY {
+            self.slots[account as usize] = 0;
+            self.unused.push_back(account);
+        }
+        self.timers.limit(slot, 0);
+        self.free.push(slot);
+        self.record.shift(Gauge::Users, -1);
+        if finished {
+            self.record.add(Counter::UsersFinished, 1);
+            self.record.time(Timing::Session, now_us().saturating_sub(arrived));
+        }
+        self.pass_barrier();
+    }
+
+    /// An answer must be there within `ms`.
+    pub(super) fn limit(&mut self, slot: u32, ms: u64) {
+        let elapsed = now_us().saturating_sub(self.start) / 1_000;
+        // Rounded up, and never 0, which means none.
+        self.timers.limit(slot, ((elapsed + ms) / 1_000 + 1) as u32);
+    }
+
+    /// The time for an answer is over.
+    pub(super) fn expired(&mut self, slot: u32, now: u64) {
+        let user = &self.users[slot as usize];
+        match user.wait {
+            Wait::Free | Wait::Pause | Wait::Retry | Wait::Meanwhile | Wait::Bounce | Wait::End => {}
+            Wait::Closing => self.free(slot),
+            Wait::Connected => {
+                self.connect_failed(slot, &io::Error::from_raw_os_error(rustix::io::Errno::TIMEDOUT.raw_os_error()));
+            }
+            _ if !user.is(LOGGED_IN) => {
+                self.record.add(Counter::Timeouts, 1);
+                self.login_failed(slot, "login:timeout", "the server did not answer in time");
+            }
+            _ => {
+                self.record.add(Counter::Timeouts, 1);
+                self.record.error("timeout");
+                let limit = self.plan.options.answer_timeout_ms * 1_000;
+                self.judge(slot, limit.max(self.plan.options.acceptable_ms * 1_000 + 1));
+                if self.users[slot as usize].wait == Wait::Barrier {
+                    self.waiting -= 1;
+                }
+                self.go_on(slot, now);
+            }
+        }
+    }
+
+    /// Users may act: the run is neither draining nor closing.
+    pub(super) fn acting(&self) -> bool {
+        self.stage == Stage::Running
+    }
+}

@@ -1,0 +1,64 @@
+//! Whom a step is for: a user by rule or at random, or any address.
+
+use super::run::Engine;
+use super::user::NOBODY;
+use super::writer::To;
+use crate::plan::Destination;
+
+impl Engine {
+    /// Chooses; counts an error when there is nobody.
+    pub(super) fn destination(&mut self, slot: u32, destination: &Destination) -> To {
+        let user = &self.users[slot as usize];
+        let (me, accounts) = (user.account, self.plan.accounts.count());
+        let (chosen, error) = match destination {
+            Destination::Online => (self.online.pick(me, &mut self.rng), "nobody-online"),
+            Destination::Offline => (self.online.pick_offline(&mut self.rng), "nobody-offline"),
+            Destination::Random => (Some(self.rng.below(accounts)), ""),
+            Destination::Unique => {
+                let next = self.next_account;
+                self.next_account = (next + 1) % accounts.max(1);
+                (Some(next), "")
+            }
+            Destination::Previous => (Some(user.last).filter(|last| *last != NOBODY), "no-previous-destination"),
+            Destination::Contact => {
+                let count = user.contacts.len() as u32;
+                (user.contacts.get(self.rng.below(count) as usize).copied(), "no-contact")
+            }
+            Destination::OnlineContact => {
+                // A walk from a random place finds one if there is one, without a list of them.
+                let count = user.contacts.len();
+                let from = self.rng.below(count as u32) as usize;
+                let mut turn = user.contacts.iter().cycle().skip(from).take(count);
+                (turn.find(|contact| self.online.contains(**contact)).copied(), "no-online-contact")
+            }
+            Destination::Ring(distance) => {
+                let ring = (i64::from(me) + i64::from(*distance)).rem_euclid(i64::from(accounts.max(1)));
+                (Some(ring as u32), "")
+            }
+            Destination::Partner => (Some(me ^ 1).filter(|partner| *partner < accounts), "no-partner"),
+            Destination::Myself => (Some(me), ""),
+            Destination::Server => return To::Address(self.plan.target.domain.clone()),
+            Destination::Jid(text) => {
+                let address = self.text(slot, text);
+                return match self.names.number(&address) {
+                    Some(user) => {
+                        self.users[slot as usize].last = user;
+                        // A full address is meant as it is.
+                        if address.contains('/') { To::Address(address) } else { To::User(user) }
+                    }
+                    None => To::Address(address),
+                };
+            }
+        };
+        match chosen {
+            Some(chosen) => {
+                self.users[slot as usize].last = chosen;
+                To::User(chosen)
+            }
+            None => {
+                self.record.error(error);
+                To::Nobody
+            }
+        }
+    }
+}

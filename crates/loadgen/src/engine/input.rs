@@ -1,0 +1,399 @@
+//! What arrives for a user: stanzas are counted, measured, answered where the protocol wants it, and matched against what the
+//! user waits for.
+//!
+//! Trap: the engine's programs are taken out while a user walks; input is never handled inside a walk.
+
+use stanza::kind::{IqType, Kind, MessageType, PresenceType};
+use stanza::{Element, Head};
+use xml::{Ns, Tree};
+
+use super::connection::LIMITS;
+use super::program::{Compiled, Op, RawOp, RawWait};
+use super::run::Engine;
+use super::stamp::Stamp;
+use super::tally::Arrival;
+use super::user::{APPEARING, AVAILABLE, Wait};
+use super::writer::read_request_id;
+use crate::clock::now_us;
+use crate::measure::{Counter, Gauge, Timing};
+use crate::plan::{Ack, Body, Destination, MatchAction, MessageKind, Step};
+
+impl Engine {
+    /// One complete element.
+    pub(super) fn element(&mut self, slot: u32, bytes: &[u8]) {
+        let scope = self.users[slot as usize].scope.clone();
+        match Element::read(bytes, &scope, &LIMITS) {
+            Ok(Element::Stanza(head) | Element::BadType(head)) => self.stanza(slot, bytes, &head),
+            Ok(Element::Other { ns_text, name, .. }) => self.other(slot, ns_text, name, bytes),
+            Ok(Element::NotPortable) => {
+                let mut normal = Vec::new();
+                match xml::normalise(bytes, &scope, &LIMITS, &mut normal) {
+                    Ok(()) => {
+                        let own = xml::Scope::client();
+                        if let Ok(Element::Stanza(head)) = Element::read(&normal, &own, &LIMITS) {
+                            self.stanza(slot, &normal, &head);
+                        }
+                    }
+                    Err(error) => self.garbled(slot, &error),
+                }
+            }
+            Err(error) => self.garbled(slot, &error),
+        }
+    }
+
+    fn stanza(&mut self, slot: u32, bytes: &[u8], head: &Head) {
+        let now = now_us();
+        self.record.add(Counter::StanzasIn, 1);
+        let user = &mut self.users[slot as usize];
+        if let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut())
+            && management.enabled
+        {
+            management.received = management.received.wrapping_add(1);
+        }
+        match head.kind {
+            Kind::Message(kind) => self.message(slot, kind, bytes, head, now),
+            Kind::Presence(kind) => self.presence(slot, kind, bytes, head, now),
+            Kind::Iq(IqType::Get | IqType::Set) => self.asked(slot, bytes, head),
+            Kind::Iq(_) => self.answered(slot, bytes, head, now),
+        }
+        let wait = self.users[slot as usize].wait;
+        if wait == Wait::Any || (wait == Wait::Match && self.is_awaited(slot, bytes, head)) {
+            self.matched(slot, bytes, head, now);
+        }
+    }
+
+    fn message(&mut self, slot: u32, kind: MessageType, bytes: &[u8], head: &Head, now: u64) {
+        let stamp = head.raw_id(bytes).and_then(|id| Stamp::read(id, self.assignment.run));
+        let Some(stamp) = stamp else {
+            self.record.add(Counter::MessagesForeign, 1);
+            return;
+        };
+        if kind == MessageType::Error {
+            // It came back to its sender: the recipient will never have it.
+            if stamp.class != b'E' {
+                self.record.add(Counter::MessagesRefused, 1);
+                self.record.shift(Gauge::UnderWay, -1);
+                if let Some(recipient) = head.from(bytes).and_then(|from| self.names.number(&from)) {
+                    self.tally.refused.add(recipient);
+                }
+            }
+            return;
+        }
+        if stamp.class == b'E' {
+            return self.echoed(slot, stamp, now);
+        }
+        let delayed = head.payloads().contains(Ns::Delay);
+        let account = self.users[slot as usize].account;
+        let arrival = self.tally.arrive(stamp.worker, stamp.number, stamp.sender, account, delayed);
+        match arrival {
+            Arrival::Duplicate => return self.record.add(Counter::MessagesDuplicate, 1),
+            Arrival::Absurd => return self.record.add(Counter::MessagesForeign, 1),
+            Arrival::Late => self.record.add(Counter::MessagesReordered, 1),
+            Arrival::New => {}
+        }
+        self.record.add(Counter::MessagesDelivered, 1);
+        self.record.shift(Gauge::UnderWay, -1);
+        let me = self.assignment.worker;
+        let clocks = &self.assignment.clocks;
+        let same_clock = clocks.get(usize::from(stamp.worker)) == clocks.get(usize::from(me));
+        if same_clock {
+            let took = now.saturating_sub(stamp.due);
+            if delayed {
+                self.record.add(Counter::MessagesDelayed, 1);
+                self.record.time(Timing::MessageStored, took);
+            } else {
+                self.record.time(Timing::Message, took);
+                self.judge(slot, took);
+            }
+        } else if delayed {
+            self.record.add(Counter::MessagesDelayed, 1);
+        }
+        if stamp.class == b'D' && !delayed {
+            self.send_echo(slot, stamp);
+        } else if stamp.worker == me {
+            self.delivered(stamp, now);
+        }
+        self.bounce(slot, stamp.sender, now);
+    }
+
+    /// A message of `stamp.sender`, a user of this worker, has arrived.
+    fn delivered(&mut self, stamp: Stamp, now: u64) {
+        let Some(slot) = self.slots.get(stamp.sender as usize).and_then(|slot| slot.checked_sub(1)) else { return };
+        if self.users[slot as usize].wait == Wait::Delivery(self.assignment.worker, stamp.number) {
+            self.go_on(slot, now);
+        }
+    }
+
+    fn echoed(&mut self, slot: u32, stamp: Stamp, now: u64) {
+        if stamp.worker != self.assignment.worker {
+            return;
+        }
+        let took = now.saturating_sub(stamp.due);
+        self.record.time(Timing::Echo, took);
+        self.judge(slot, took);
+        if let Wait::Delivery(_, number) = self.users[slot as usize].wait
+            && number == stamp.number
+        {
+            self.go_on(slot, now);
+        }
+    }
+
+    /// Answers the partner's message with the next one.
+    fn bounce(&mut self, slot: u32, sender: u32, now: u64) {
+        let user = &self.users[slot as usize];
+        if user.wait != Wait::Bounce || sender != user.account ^ 1 || !self.acting() {
+            return;
+        }
+        if let Some(Op::Step(Step::Bounce { size, .. })) = self.awaited(slot) {
+            let body = Body::Size(*size);
+            self.send_message(slot, &Destination::Partner, &body, MessageKind::Chat, &Ack::None, now);
+        }
+    }
+
+    fn presence(&mut self, slot: u32, kind: PresenceType, bytes: &[u8], head: &Head, now: u64) {
+        self.record.add(Counter::PresenceReceived, 1);
+        match kind {
+            PresenceType::Available => {}
+            PresenceType::Subscribe => return self.asked_to_subscribe(slot, bytes, head),
+            _ => return,
+        }
+        let stamp = head.raw_id(bytes).and_then(|id| Stamp::read(id, self.assignment.run));
+        let Some(stamp) = stamp else { return };
+        let user = &self.users[slot as usize];
+        let same_clock = self.assignment.clocks.get(usize::from(stamp.worker))
+            == self.assignment.clocks.get(usize::from(self.assignment.worker));
+        if stamp.sender == user.account {
+            if user.is(APPEARING) {
+                self.appear(slot);
+            }
+            let took = now.saturating_sub(stamp.due);
+            self.record.time(Timing::PresenceEcho, took);
+            self.judge(slot, took);
+        } else if same_clock && user.is(AVAILABLE) && stamp.due >= user.arrived && !head.payloads().contains(Ns::Delay) {
+            // What was sent before this user came is the answer to a probe, and no delivery.
+            self.record.time(Timing::Presence, now.saturating_sub(stamp.due));
+        }
+    }
+
+    fn asked_to_subscribe(&mut self, slot: u32, bytes: &[u8], head: &Head) {
+        let user = &self.users[slot as usize];
+        if !user.program(&self.programs).accept_subscriptions || !self.acting() {
+            return;
+        }
+        let Some(from) = head.from(bytes) else { return };
+        let bare = from.split('/').next().unwrap_or_default().to_owned();
+        let out = &mut self.users[slot as usize].out;
+        let begin = out.len();
+        out.extend_from_slice(b"<presence type='subscribed' to='");
+        xml::escape::attr(&bare, out);
+        out.extend_from_slice(b"'/>");
+        self.sent_stanza(slot, begin, Counter::PresenceSent);
+    }
+
+    /// RFC 6120 section 8.2.3: every request is answered.
+    fn asked(&mut self, slot: u32, bytes: &[u8], head: &Head) {
+        let Some(id) = head.raw_id(bytes) else { return };
+        let known = head.payloads().contains(Ns::Ping) || head.payloads().contains(Ns::Roster);
+        let from = head.from(bytes);
+        let out = &mut self.users[slot as usize].out;
+        let begin = out.len();
+        out.extend_from_slice(if known { b"<iq type='result' id='" } else { b"<iq type='error' id='" });
+        // It stands between quotes of either kind; what it has been escaped for is not known.
+        let id = xml::escape::unescape(id).unwrap_or_default();
+        xml::escape::attr(&id, out);
+        if let Some(from) = from {
+            out.extend_from_slice(b"' to='");
+            xml::escape::attr(&from, out);
+        }
+        out.extend_from_slice(if known {
+            b"'/>".as_slice()
+        } else {
+            b"'><error type='cancel'><service-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
+        });
+        self.managed(slot, begin);
+        self.record.add(Counter::StanzasOut, 1);
+        self.touch(slot);
+    }
+
+    fn answered(&mut self, slot: u32, bytes: &[u8], head: &Head, now: u64) {
+        let good = head.kind == Kind::Iq(IqType::Result);
+        let Some((class, number, due)) = head.raw_id(bytes).and_then(read_request_id) else { return };
+        self.record.add(Counter::IqAnswered, 1);
+        if !good {
+            self.record.add(Counter::IqErrors, 1);
+        }
+        let awaited = self.users[slot as usize].wait == Wait::Answer(number);
+        if matches!(class, b'B' | b'S' | b'G' | b'U') {
+            if awaited {
+                self.negotiated(slot, class, head, bytes);
+            }
+            return;
+        }
+        let timing = match class {
+            b'R' => Timing::Roster,
+            b'W' => Timing::RosterSet,
+            b'P' => Timing::Ping,
+            b'N' => Timing::PingUser,
+            _ => Timing::Request,
+        };
+        let took = now.saturating_sub(due);
+        // An error is an answer as well: a server that does not know pings has answered.
+        self.record.time(timing, took);
+        self.judge(slot, took);
+        if !good {
+            let condition = super::negotiate::error_condition(bytes, &self.users[slot as usize].scope);
+            self.record.error(&format!("{}:{condition}", timing.name()));
+        } else if class == b'R' {
+            self.learn_contacts(slot, bytes);
+        }
+        if awaited {
+            self.go_on(slot, now);
+        }
+    }
+
+    /// Keeps which of the contacts are users of this run.
+    fn learn_contacts(&mut self, slot: u32, bytes: &[u8]) {
+        let user = &self.users[slot as usize];
+        if !user.program(&self.programs).contacts {
+            return;
+        }
+        let Ok(tree) = Tree::parse(bytes, &user.scope, &LIMITS) else { return };
+        let Some(query) = tree.root().child("query", Ns::Roster) else { return };
+        let contacts = query
+            .child_elements()
+            .filter_map(|item| self.names.number(&item.attr("jid")?))
+            .collect::<Vec<_>>();
+        self.users[slot as usize].contacts = contacts.into();
+    }
+
+    /// Whether this is what the user waits for.
+    fn is_awaited(&mut self, slot: u32, bytes: &[u8], head: &Head) -> bool {
+        let pattern = match self.awaited(slot) {
+            Some(Op::WaitFor { pattern, .. }) => pattern,
+            Some(Op::Raw(raw)) => match &raw.wait {
+                RawWait::Match(pattern) => pattern,
+                _ => return true,
+            },
+            _ => return false,
+        };
+        let text = match pattern {
+            Compiled::Stanza { name, kind, namespace } => {
+                return self.fits(slot, bytes, head, *name, *kind, *namespace);
+            }
+            Compiled::Regex(regex) => return std::str::from_utf8(bytes).is_ok_and(|text| regex.is_match(text)),
+            Compiled::Contains(text) => *text,
+        };
+        let text = self.text(slot, text);
+        memchr::memmem::find(bytes, text.as_bytes()).is_some()
+    }
+
+    fn fits(
+        &self,
+        slot: u32,
+        bytes: &[u8],
+        head: &Head,
+        name: Option<&str>,
+        kind: Option<&str>,
+        namespace: Option<&str>,
+    ) -> bool {
+        if name.is_some_and(|name| name != head.kind.name()) {
+            return false;
+        }
+        let Ok(tree) = Tree::parse(bytes, &self.users[slot as usize].scope, &LIMITS) else { return false };
+        let root = tree.root();
+        kind.is_none_or(|kind| root.attr("type").is_some_and(|value| value == kind))
+            && namespace.is_none_or(|namespace| root.child_elements().any(|child| child.ns_text() == namespace))
+    }
+
+    /// What was waited for is here.
+    fn matched(&mut self, slot: u32, bytes: &[u8], head: &Head, now: u64) {
+        let programs = std::mem::take(&mut self.programs);
+        let user = &self.users[slot as usize];
+        let op = user.program(&programs).ops.get(usize::from(user.pc).wrapping_sub(1));
+        let mut action = None;
+        if let Some(Op::Raw(raw)) = op {
+            if raw.request {
+                let took = now.saturating_sub(user.due);
+                self.record.time(Timing::Request, took);
+                self.judge(slot, took);
+                if head.kind == Kind::Iq(IqType::Error) {
+                    self.record.error("request:error");
+                }
+            }
+            action = self.checks(slot, raw, bytes);
+        }
+        self.programs = programs;
+        match action {
+            None => {
+                if let Some(extra) = &mut self.users[slot as usize].extra {
+                    extra.repeats = 0;
+                }
+                self.go_on(slot, now);
+            }
+            Some((MatchAction::Loop, pause)) => {
+                self.users[slot as usize].pc -= 1;
+                self.timers.limit(slot, 0);
+                self.sleep_from(slot, now, pause * 1_000, Wait::Pause);
+            }
+            Some((MatchAction::Restart, pause)) => {
+                self.drop_socket(slot);
+                let user = &mut self.users[slot as usize];
+                user.pc = 0;
+                user.login = None;
+                if let Some(extra) = &mut user.extra {
+                    extra.frames.clear();
+                }
+                self.sleep_from(slot, now, pause * 1_000, Wait::Pause);
+            }
+            Some((_, _)) => {
+                self.record.error("aborted-by-match");
+                self.leave(slot);
+            }
+        }
+    }
+
+    /// Keeps variables and applies conditions. Returns what else than going on is to be done, and the pause before it.
+    fn checks(&mut self, slot: u32, raw: &RawOp, bytes: &[u8]) -> Option<(MatchAction, u64)> {
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        for (variable, regex) in &raw.captures {
+            let values: Vec<&str> = regex
+                .captures_iter(text)
+                .filter_map(|found| found.get(1).or_else(|| found.get(0)).map(|group| group.as_str()))
+                .collect();
+            self.set_variable(slot, variable, values.join(&super::text::BETWEEN.to_string()));
+        }
+        for (regex, check) in &raw.matches {
+            if regex.is_match(text) != check.when {
+                self.record.add(Counter::NoMatches, 1);
+                continue;
+            }
+            self.record.add(Counter::Matches, 1);
+            if let Some(name) = &check.name {
+                self.record.error(&format!("match:{name}"));
+            }
+            match check.action {
+                MatchAction::Continue => return None,
+                MatchAction::Log => {
+                    self.record.log(|| format!("match {}: {text}", check.regex));
+                    return None;
+                }
+                MatchAction::AbortRun => {
+                    self.refusal = Some(format!("a match of the plan aborted the run: {}", check.regex));
+                    self.stage = super::run::Stage::Draining(now_us());
+                }
+                MatchAction::Loop | MatchAction::Restart => {
+                    let extra = self.users[slot as usize].extra();
+                    extra.repeats += 1;
+                    if extra.repeats > check.max {
+                        extra.repeats = 0;
+                        self.record.error("match:repeated-too-often");
+                        return None;
+                    }
+                }
+                MatchAction::Abort => {}
+            }
+            return Some((check.action, check.pause_ms));
+        }
+        None
+    }
+}

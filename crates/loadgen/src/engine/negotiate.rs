@@ -1,0 +1,615 @@
+//! Negotiation of a client's stream: RFC 6120 sections 4 to 7, RFC 3921 sessions, XEP-0077 (2.4) registration before login,
+//! XEP-0198 (1.6) stream management, XEP-0440 (0.4) channel binding types.
+//!
+//! Left out: SASL2 and what hangs on it. Trap: after STARTTLS nothing that was read in plain may be believed; a byte behind
+//! `<proceed/>` ends the login.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use stanza::Head;
+use stanza::kind::{IqType, Kind};
+use xml::{Ns, Scope, Tree};
+
+use super::connection::LIMITS;
+use super::run::Engine;
+use super::user::{Features, LOGGED_IN, Management, PAUSED, SESSION_OPEN, Wait};
+use crate::clock::now_us;
+use crate::measure::{Counter, Timing};
+use crate::plan::{AccountSource, Text};
+use crate::sasl::{Binding, Exchange, Mechanism, choose, from_base64, to_base64};
+
+/// Bytes of sent stanzas that are kept for a resumption; beyond it the stream cannot be resumed.
+const KEPT: usize = 256 << 10;
+/// Stanzas sent between two requests for an acknowledgement.
+const ASK_EVERY: u32 = 8;
+
+const SASL: &str = "urn:ietf:params:xml:ns:xmpp-sasl";
+const SM: &str = "urn:xmpp:sm:3";
+
+impl Engine {
+    /// Sends a stream header and waits for features.
+    pub(super) fn open_stream(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        user.scanner = xml::Scanner::new();
+        user.wait = Wait::Features;
+        user.login().since = now_us();
+        user.out.extend_from_slice(b"<?xml version='1.0'?><stream:stream to='");
+        xml::escape::attr(&self.plan.target.domain, &mut user.out);
+        user.out.extend_from_slice(
+            b"' version='1.0' xml:lang='en' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>",
+        );
+        self.touch(slot);
+        self.limit(slot, self.plan.options.answer_timeout_ms);
+    }
+
+    /// The server's stream header.
+    pub(super) fn opened(&mut self, slot: u32, tag: &[u8]) {
+        match Scope::from_open_tag(tag, &LIMITS) {
+            Ok(scope) => self.users[slot as usize].scope = scope,
+            Err(error) => self.garbled(slot, &error),
+        }
+    }
+
+    /// Features have come.
+    pub(super) fn features(&mut self, slot: u32, bytes: &[u8]) {
+        let now = now_us();
+        let user = &mut self.users[slot as usize];
+        if user.wait != Wait::Features {
+            return;
+        }
+        let scope = user.scope.clone();
+        let features = match read_features(bytes, &scope) {
+            Ok(features) => features,
+            Err(error) => return self.garbled(slot, &error),
+        };
+        let login = user.login();
+        let since = login.since;
+        login.features = features;
+        let resuming = login.resuming;
+        self.record.time(Timing::Features, now - since);
+        self.judge(slot, now - since);
+        if resuming {
+            return self.go_on_resuming(slot);
+        }
+        self.go_on(slot, now);
+    }
+
+    /// A stream that was lost is being replaced: what comes next does not stand in the program.
+    fn go_on_resuming(&mut self, slot: u32) {
+        let features = &self.users[slot as usize].login().features;
+        let (starttls, mechanisms) = (features.starttls, !features.mechanisms.is_empty());
+        let secure = self.users[slot as usize].socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
+        if starttls && !secure && self.security(slot) == crate::plan::Security::Starttls {
+            self.ask_starttls(slot);
+        } else if mechanisms {
+            self.authenticate(slot, &[], None);
+        } else {
+            self.ask_resume(slot);
+        }
+    }
+
+    /// Asks for TLS.
+    pub(super) fn ask_starttls(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        if !user.login().features.starttls {
+            return self.login_failed(slot, "login:no-starttls", "the server does not offer STARTTLS");
+        }
+        user.wait = Wait::Proceed;
+        user.out.extend_from_slice(b"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>");
+        self.touch(slot);
+    }
+
+    /// Begins SASL with the strongest mechanism that is offered and wanted.
+    pub(super) fn authenticate(&mut self, slot: u32, wanted: &[String], credentials: Option<&(Text, Text)>) {
+        let account = self.users[slot as usize].account;
+        let mut wanted: Vec<Mechanism> = wanted.iter().filter_map(|name| Mechanism::parse(name)).collect();
+        let anonymous = matches!(self.plan.accounts.source, AccountSource::Anonymous { .. });
+        if wanted.is_empty() && anonymous {
+            wanted.push(Mechanism::Anonymous);
+        }
+        let (name, password) = match credentials {
+            Some((name, password)) => (self.text(slot, name), self.text(slot, password)),
+            None if anonymous => (String::new(), String::new()),
+            None => {
+                let mut name = String::new();
+                self.names.name(account, &mut name);
+                (name, self.names.password(account))
+            }
+        };
+        let user = &mut self.users[slot as usize];
+        let (exporter, end_point) = match &user.socket {
+            Some(socket) => (socket.tls_exporter(), socket.server_end_point()),
+            None => (None, None),
+        };
+        let login = user.login();
+        let offered = login.features.mechanisms.iter().map(String::as_str);
+        let Some(choice) = choose(offered, &wanted, exporter.is_some() || end_point.is_some()) else {
+            let offered = login.features.mechanisms.join(", ");
+            let detail = format!("the server offers none of the wanted mechanisms but: {offered}");
+            return self.login_failed(slot, "login:no-mechanism", &detail);
+        };
+        let types: Option<Vec<&str>> =
+            login.features.bindings.as_ref().map(|types| types.iter().map(String::as_str).collect());
+        let binding = if matches!(choice.mechanism, Mechanism::Scram(..)) {
+            choice.binding(exporter, end_point, types.as_deref())
+        } else {
+            Binding::None
+        };
+        let begun =
+            Exchange::begin(choice.mechanism, &name, &password, None, binding, &nonce());
+        let (exchange, initial) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return self.login_failed(slot, "login:credentials", &error.to_string()),
+        };
+        let mut auth = String::with_capacity(256);
+        auth.push_str("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='");
+        auth.push_str(choice.mechanism.name());
+        auth.push_str("'>");
+        to_base64(&initial, "=", &mut auth);
+        auth.push_str("</auth>");
+        let user = &mut self.users[slot as usize];
+        user.wait = Wait::Sasl;
+        let login = user.login();
+        login.exchange = Some(exchange);
+        login.since = now_us();
+        user.out.extend_from_slice(auth.as_bytes());
+        self.touch(slot);
+        self.limit(slot, self.plan.options.answer_timeout_ms);
+    }
+
+    /// An element that is no stanza.
+    pub(super) fn other(&mut self, slot: u32, ns: &str, name: &str, bytes: &[u8]) {
+        match (ns, name) {
+            ("http://etherx.jabber.org/streams", "features") => self.features(slot, bytes),
+            ("http://etherx.jabber.org/streams", "error") => self.stream_error(slot, bytes),
+            (SASL, "challenge" | "success" | "failure") => self.sasl(slot, name, bytes),
+            ("urn:ietf:params:xml:ns:xmpp-tls", "proceed") => {
+                if self.users[slot as usize].wait == Wait::Proceed {
+                    self.start_tls(slot, false);
+                }
+            }
+            ("urn:ietf:params:xml:ns:xmpp-tls", "failure") => {
+                self.login_failed(slot, "login:tls", "the server refuses STARTTLS");
+            }
+            (SM, _) => self.management(slot, name, bytes),
+            _ => {}
+        }
+    }
+
+    fn stream_error(&mut self, slot: u32, bytes: &[u8]) {
+        let scope = self.users[slot as usize].scope.clone();
+        let condition = Tree::parse(bytes, &scope, &LIMITS)
+            .ok()
+            .and_then(|tree| tree.root().child_elements().next().map(|child| child.name().to_owned()));
+        let condition = condition.as_deref().unwrap_or("unknown");
+        self.record.error(&format!("stream:{condition}"));
+        let user = &self.users[slot as usize];
+        if !user.is(LOGGED_IN) && user.wait != Wait::Closing {
+            self.login_failed(slot, "login:stream-error", &format!("the server says {condition}"));
+        }
+    }
+
+    fn sasl(&mut self, slot: u32, name: &str, bytes: &[u8]) {
+        let now = now_us();
+        let user = &mut self.users[slot as usize];
+        if user.wait != Wait::Sasl {
+            return;
+        }
+        let scope = user.scope.clone();
+        let Ok(tree) = Tree::parse(bytes, &scope, &LIMITS) else { return };
+        if name == "failure" {
+            let condition = tree.root().child_elements().next().map_or("unknown", |child| child.name());
+            let kind = format!("login:{condition}");
+            return self.login_failed(slot, &kind, &format!("the server refuses the login: {condition}"));
+        }
+        let text = tree.root().text();
+        let login = user.login.get_or_insert_default();
+        let Some(exchange) = &mut login.exchange else { return };
+        let result = from_base64(text.trim()).and_then(|data| {
+            if name == "challenge" { exchange.challenge(&data, &mut self.keys).map(Some) } else { exchange.success(&data).map(|()| None) }
+        });
+        match result {
+            Ok(Some(answer)) => {
+                let mut response = String::with_capacity(256);
+                response.push_str("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>");
+                to_base64(&answer, "", &mut response);
+                response.push_str("</response>");
+                user.out.extend_from_slice(response.as_bytes());
+                self.touch(slot);
+            }
+            Ok(None) => {
+                let since = login.since;
+                login.exchange = None;
+                self.record.time(Timing::Authenticate, now - since);
+                self.judge(slot, now - since);
+                self.open_stream(slot);
+            }
+            Err(error) => self.login_failed(slot, "login:sasl", &error.to_string()),
+        }
+    }
+
+    /// Asks for a resource.
+    pub(super) fn bind(&mut self, slot: u32, resource: Option<&Text>) {
+        let resource = resource.map(|text| self.text(slot, text));
+        let number = self.begin_request(slot);
+        let user = &mut self.users[slot as usize];
+        user.login().since = now_us();
+        user.wait = Wait::Answer(number);
+        let mut out = std::mem::take(&mut user.out);
+        out.extend_from_slice(b"<iq type='set' id='");
+        super::writer::request_id(b'B', number, 0, &mut out);
+        out.extend_from_slice(b"'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>");
+        if let Some(resource) = resource {
+            out.extend_from_slice(b"<resource>");
+            xml::escape::text(&resource, &mut out);
+            out.extend_from_slice(b"</resource>");
+        }
+        out.extend_from_slice(b"</bind></iq>");
+        self.users[slot as usize].out = out;
+        self.sent(slot, Counter::IqSent);
+        self.limit(slot, self.plan.options.answer_timeout_ms);
+    }
+
+    /// Opens a session (RFC 3921).
+    pub(super) fn open_session(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        if user.is(SESSION_OPEN) {
+            return self.go_on(slot, now_us());
+        }
+        let number = self.begin_request(slot);
+        let user = &mut self.users[slot as usize];
+        user.login().since = now_us();
+        user.wait = Wait::Answer(number);
+        user.out.extend_from_slice(b"<iq type='set' id='");
+        super::writer::request_id(b'S', number, 0, &mut user.out);
+        user.out.extend_from_slice(b"'><session xmlns='urn:ietf:params:xml:ns:xmpp-session'/></iq>");
+        self.sent(slot, Counter::IqSent);
+        self.limit(slot, self.plan.options.answer_timeout_ms);
+    }
+
+    /// Creates or removes the account.
+    pub(super) fn register(&mut self, slot: u32, remove: bool) {
+        let account = self.users[slot as usize].account;
+        let mut name = String::new();
+        self.names.name(account, &mut name);
+        let password = self.names.password(account);
+        let number = self.begin_request(slot);
+        let user = &mut self.users[slot as usize];
+        user.wait = Wait::Answer(number);
+        user.out.extend_from_slice(b"<iq type='set' id='");
+        super::writer::request_id(if remove { b'U' } else { b'G' }, number, user.due, &mut user.out);
+        user.out.extend_from_slice(b"'><query xmlns='jabber:iq:register'>");
+        if remove {
+            user.out.extend_from_slice(b"<remove/>");
+        } else {
+            user.out.extend_from_slice(b"<username>");
+            xml::escape::text(&name, &mut user.out);
+            user.out.extend_from_slice(b"</username><password>");
+            xml::escape::text(&password, &mut user.out);
+            user.out.extend_from_slice(b"</password>");
+        }
+        user.out.extend_from_slice(b"</query></iq>");
+        self.sent(slot, Counter::IqSent);
+        self.limit(slot, self.plan.options.answer_timeout_ms);
+    }
+
+    /// The answer to a request of the negotiation: `B`, `S`, `G` or `U`.
+    pub(super) fn negotiated(&mut self, slot: u32, class: u8, head: &Head, bytes: &[u8]) {
+        let now = now_us();
+        let good = head.kind == Kind::Iq(IqType::Result);
+        let since = self.users[slot as usize].login.as_ref().map_or(now, |login| login.since);
+        match class {
+            b'B' if good => {
+                self.record.time(Timing::Bind, now - since);
+                self.judge(slot, now - since);
+                let needs_session = self.bound(slot, bytes);
+                if needs_session {
+                    return self.open_session(slot);
+                }
+                self.ready(slot, now);
+            }
+            b'S' => {
+                if good {
+                    self.record.time(Timing::OpenSession, now - since);
+                }
+                self.users[slot as usize].set(SESSION_OPEN, true);
+                if self.users[slot as usize].is(LOGGED_IN) { self.go_on(slot, now) } else { self.ready(slot, now) }
+            }
+            b'G' => {
+                let due = self.users[slot as usize].due;
+                let condition = if good { None } else { Some(error_condition(bytes, &self.users[slot as usize].scope)) };
+                match condition.as_deref() {
+                    None => self.record.time(Timing::Register, now.saturating_sub(due)),
+                    // Somebody has made it before: that is what was wanted.
+                    Some("conflict") => self.record.error("register:exists"),
+                    Some(condition) => {
+                        let detail = format!("the server refuses to register: {condition}");
+                        return self.login_failed(slot, "register:refused", &detail);
+                    }
+                }
+                self.go_on(slot, now);
+            }
+            b'U' => {
+                if !good {
+                    self.record.error("unregister:refused");
+                }
+                self.go_on(slot, now);
+            }
+            _ => {
+                let condition = error_condition(bytes, &self.users[slot as usize].scope);
+                self.login_failed(slot, "login:bind", &format!("the server refuses to bind: {condition}"));
+            }
+        }
+    }
+
+    /// Keeps the bound address. True when the server wants a session to be opened.
+    fn bound(&mut self, slot: u32, bytes: &[u8]) -> bool {
+        let scope = self.users[slot as usize].scope.clone();
+        let address = Tree::parse(bytes, &scope, &LIMITS).ok().and_then(|tree| {
+            let bind = tree.root().child("bind", Ns::Bind)?;
+            let jid = bind.child("jid", Ns::Bind)?;
+            jid::Jid::parse(jid.text().trim()).ok()
+        });
+        let user = &mut self.users[slot as usize];
+        if let Some(address) = address {
+            user.resource = address.resource().unwrap_or_default().into();
+            if matches!(self.plan.accounts.source, AccountSource::Anonymous { .. }) {
+                user.extra().anonymous = address.local().map(Into::into);
+            }
+        } else {
+            self.record.error("bind:no-address");
+        }
+        let user = &mut self.users[slot as usize];
+        user.login().features.session && !user.is(SESSION_OPEN)
+    }
+
+    /// The stream can be used.
+    fn ready(&mut self, slot: u32, now: u64) {
+        self.logged_in(slot, now);
+        let user = &mut self.users[slot as usize];
+        user.login = None;
+        user.set(PAUSED, false);
+        self.go_on(slot, now);
+    }
+
+    /// Enables stream management.
+    pub(super) fn enable_management(&mut self, slot: u32, resume: bool) {
+        let user = &mut self.users[slot as usize];
+        user.extra().management = Some(Management { lost_at: now_us(), ..Management::default() });
+        user.wait = Wait::Enabled;
+        let enable: &[u8] = if resume {
+            b"<enable xmlns='urn:xmpp:sm:3' resume='true'/>"
+        } else {
+            b"<enable xmlns='urn:xmpp:sm:3'/>"
+        };
+        user.out.extend_from_slice(enable);
+        self.touch(slot);
+        self.limit(slot, self.plan.options.answer_timeout_ms);
+    }
+
+    fn management(&mut self, slot: u32, name: &str, bytes: &[u8]) {
+        let now = now_us();
+        let user = &mut self.users[slot as usize];
+        let scope = user.scope.clone();
+        let attribute = |name: &str| {
+            let tree = Tree::parse(bytes, &scope, &LIMITS).ok()?;
+            tree.root().attr(name).map(std::borrow::Cow::into_owned)
+        };
+        let wait = user.wait;
+        let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else { return };
+        match name {
+            "r" => {
+                let answer = format!("<a xmlns='urn:xmpp:sm:3' h='{}'/>", management.received);
+                user.out.extend_from_slice(answer.as_bytes());
+                self.touch(slot);
+            }
+            "a" => {
+                if let Some(h) = attribute("h").and_then(|h| h.parse().ok()) {
+                    management.acknowledge(h);
+                }
+            }
+            "enabled" if wait == Wait::Enabled => {
+                let resumable = attribute("resume").is_some_and(|value| value == "true" || value == "1");
+                management.id = attribute("id").filter(|_| resumable).map(Into::into);
+                management.enabled = true;
+                let since = management.lost_at;
+                self.record.time(Timing::SmEnable, now - since);
+                self.judge(slot, now - since);
+                self.go_on(slot, now);
+            }
+            "resumed" if wait == Wait::Resumed => {
+                if let Some(h) = attribute("h").and_then(|h| h.parse().ok()) {
+                    management.acknowledge(h);
+                }
+                let since = management.lost_at;
+                let again = management.kept.iter().map(|stanza| stanza.len()).sum();
+                let mut out = Vec::with_capacity(again);
+                management.kept.iter().for_each(|stanza| out.extend_from_slice(stanza));
+                let (wait, pc) = management.resume_wait.take().unwrap_or((Wait::End, 0));
+                user.out.extend_from_slice(&out);
+                user.wait = wait;
+                user.pc = pc;
+                user.login = None;
+                user.set(LOGGED_IN, true);
+                self.record.time(Timing::SmResume, now - since);
+                self.record.add(Counter::SessionsResumed, 1);
+                self.record.shift(crate::measure::Gauge::Online, 1);
+                let acceptable = !self.users[slot as usize].is(super::user::SLOW);
+                self.record.shift(crate::measure::Gauge::Acceptable, i64::from(acceptable));
+                self.touch(slot);
+                self.appear(slot);
+                self.rearm(slot, now);
+            }
+            "failed" if wait == Wait::Enabled => {
+                self.record.error("sm:refused");
+                self.users[slot as usize].extra().management = None;
+                self.go_on(slot, now);
+            }
+            "failed" => {
+                self.record.error("sm:not-resumed");
+                self.record.add(Counter::SessionsLost, 1);
+                self.end(slot);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the lost stream of `slot` can be resumed.
+    pub(super) fn resumable(&self, slot: u32) -> bool {
+        self.acting()
+            && self.users[slot as usize]
+                .extra
+                .as_ref()
+                .and_then(|extra| extra.management.as_ref())
+                .is_some_and(|management| management.id.is_some() && management.bytes <= KEPT)
+    }
+
+    /// The connection is lost; another one takes over.
+    pub(super) fn lose(&mut self, slot: u32) {
+        let now = now_us();
+        let available = self.users[slot as usize].is(super::user::AVAILABLE);
+        self.drop_socket(slot);
+        let user = &mut self.users[slot as usize];
+        let (wait, pc) = (user.wait, user.pc);
+        // For others this user stays what it was: the server keeps what comes for it.
+        if available {
+            self.left[user.account as usize] = false;
+        }
+        if let Some(management) = &mut user.extra().management {
+            management.lost_at = now;
+            management.resume_wait.get_or_insert((wait, pc));
+        }
+        user.due = now;
+        user.login().resuming = true;
+        self.record.error("lost:resuming");
+        self.connect(slot);
+    }
+
+    fn ask_resume(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        let Some(management) = user.extra.as_ref().and_then(|extra| extra.management.as_ref()) else { return };
+        let mut resume = b"<resume xmlns='urn:xmpp:sm:3' previd='".to_vec();
+        xml::escape::attr(management.id.as_deref().unwrap_or_default(), &mut resume);
+        resume.extend_from_slice(format!("' h='{}'/>", management.received).as_bytes());
+        user.wait = Wait::Resumed;
+        user.out.extend_from_slice(&resume);
+        self.touch(slot);
+    }
+
+    /// A stanza of `slot` has been put into its `out`, from `begin` on.
+    pub(super) fn managed(&mut self, slot: u32, begin: usize) {
+        let user = &mut self.users[slot as usize];
+        let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else { return };
+        if !management.enabled {
+            return;
+        }
+        management.sent = management.sent.wrapping_add(1);
+        if management.id.is_some() {
+            let stanza: Box<[u8]> = user.out[begin.min(user.out.len())..].into();
+            management.bytes += stanza.len();
+            management.kept.push_back(stanza);
+            if management.bytes > KEPT {
+                management.id = None;
+                management.kept.clear();
+                self.record.error("sm:queue-full");
+            }
+        }
+        if management.sent % ASK_EVERY == 0 {
+            user.out.extend_from_slice(b"<r xmlns='urn:xmpp:sm:3'/>");
+        }
+    }
+}
+
+impl Management {
+    fn acknowledge(&mut self, h: u32) {
+        let count = h.wrapping_sub(self.acknowledged);
+        // A server cannot acknowledge what was not sent.
+        if count > self.sent.wrapping_sub(self.acknowledged) {
+            return;
+        }
+        self.acknowledged = h;
+        for _ in 0..count {
+            if let Some(stanza) = self.kept.pop_front() {
+                self.bytes -= stanza.len();
+            }
+        }
+    }
+}
+
+/// The name of a stanza error's condition.
+pub(super) fn error_condition(bytes: &[u8], scope: &Scope) -> String {
+    let condition = Tree::parse(bytes, scope, &LIMITS).ok().and_then(|tree| {
+        let error = tree.root().child_elements().find(|child| child.name() == "error")?;
+        let named = error.child_elements().find(|child| child.ns_text() == "urn:ietf:params:xml:ns:xmpp-stanzas")?;
+        Some(named.name().to_owned())
+    });
+    condition.unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn read_features(bytes: &[u8], scope: &Scope) -> Result<Features, xml::Error> {
+    let tree = Tree::parse(bytes, scope, &LIMITS)?;
+    let mut features = Features::default();
+    for child in tree.root().child_elements() {
+        match (child.ns_text(), child.name()) {
+            ("urn:ietf:params:xml:ns:xmpp-tls", "starttls") => features.starttls = true,
+            (SASL, "mechanisms") => {
+                for mechanism in child.child_elements().filter(|inner| inner.name() == "mechanism") {
+                    features.mechanisms.push(mechanism.text().trim().to_owned());
+                }
+            }
+            ("urn:xmpp:sasl-cb:0", "sasl-channel-binding") => {
+                let types = child.child_elements().filter_map(|inner| inner.attr("type").map(|name| name.into_owned()));
+                features.bindings = Some(types.collect());
+            }
+            ("urn:ietf:params:xml:ns:xmpp-session", "session") => {
+                features.session = !child.child_elements().any(|inner| inner.name() == "optional");
+            }
+            _ => {}
+        }
+    }
+    Ok(features)
+}
+
+/// A nonce for SCRAM: 18 random bytes in base64.
+fn nonce() -> String {
+    let mut bytes = [0_u8; 18];
+    // The generator of the system does not fail; zeros would only make the login weaker, not wrong.
+    let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes);
+    STANDARD_NO_PAD.encode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Management, read_features};
+    use xml::Scope;
+
+    #[test]
+    fn features_of_real_servers() {
+        let prosody = b"<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>\
+            <mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><mechanism>PLAIN</mechanism>\
+            <mechanism>SCRAM-SHA-1</mechanism></mechanisms></stream:features>";
+        let features = read_features(prosody, &Scope::client()).unwrap();
+        assert!(features.starttls && !features.session);
+        assert_eq!(features.mechanisms, ["PLAIN", "SCRAM-SHA-1"]);
+        let ejabberd = b"<stream:features><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>\
+            <session xmlns='urn:ietf:params:xml:ns:xmpp-session'><optional/></session></stream:features>";
+        assert!(!read_features(ejabberd, &Scope::client()).unwrap().session);
+        let old = b"<stream:features><session xmlns='urn:ietf:params:xml:ns:xmpp-session'/></stream:features>";
+        assert!(read_features(old, &Scope::client()).unwrap().session);
+    }
+
+    /// XEP-0198 section 4: `h` wraps, and what was never sent cannot be acknowledged.
+    #[test]
+    fn acknowledgements_wrap_and_are_not_believed_blindly() {
+        let mut management =
+            Management { sent: 1, acknowledged: u32::MAX, ..Management::default() };
+        for stanza in ["a", "b"] {
+            management.kept.push_back(stanza.as_bytes().into());
+            management.bytes += 1;
+        }
+        management.acknowledge(5);
+        assert_eq!((management.acknowledged, management.kept.len()), (u32::MAX, 2));
+        management.acknowledge(0);
+        assert_eq!((management.acknowledged, management.kept.len(), management.bytes), (0, 1, 1));
+    }
+}

@@ -1,0 +1,510 @@
+//! The loop of a worker: arrivals, timers, sockets, the controller's commands, and a snapshot each second.
+//!
+//! Trap: nothing in a turn may wait. Timers of one turn are bounded, so that thousands that are due at once do not keep
+//! sockets from being read.
+
+use std::collections::VecDeque;
+
+use anyhow::{Context as _, Result, bail};
+use rustix::event::{Timespec, epoll};
+
+use super::Port;
+use super::arrivals::Arrivals;
+use super::names::Names;
+use super::online::Online;
+use super::program::Program;
+use super::rng::Rng;
+use super::tally::Tally;
+use super::timers::Timers;
+use super::user::{APPEARING, AVAILABLE, CLOSED, LOGGED_IN, NOBODY, PAUSED, SLOW, User, Wait};
+use crate::clock::{cpu_us, now_us};
+use crate::control::message::{Assignment, Command, Final, Report};
+use crate::measure::{Counter, Gauge, Recorder, Timing};
+use crate::plan::{Plan, Security};
+use crate::sasl::Keys;
+use crate::socket::{Identity, Scratch, TlsClient, TlsOptions, Trust};
+
+/// Timers and arrivals handled before sockets are looked at again.
+const BURST: usize = 256;
+/// Data of the epoll entry of the controller's connection.
+const PORT: u64 = u64::MAX;
+/// How long peers have to end their streams after ours, microseconds.
+const CLOSING: u64 = 3_000_000;
+
+/// How far the run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Waiting for the start.
+    Ready,
+    /// Users arrive and act.
+    Running,
+    /// Nothing is sent; messages may still arrive. Holds when it began.
+    Draining(u64),
+    /// Streams are being closed. Holds when it began.
+    Closing(u64),
+}
+
+/// A worker.
+pub(super) struct Engine {
+    pub(super) plan: &'static Plan,
+    pub(super) assignment: Assignment,
+    pub(super) programs: Vec<Program>,
+    pub(super) names: Names,
+    pub(super) users: Vec<User>,
+    /// Slots without a user.
+    pub(super) free: Vec<u32>,
+    /// Own accounts without a session, the longest unused first.
+    pub(super) unused: VecDeque<u32>,
+    /// Slot of each account plus one; 0 has none.
+    pub(super) slots: Vec<u32>,
+    pub(super) epoll: rustix::fd::OwnedFd,
+    pub(super) scratch: Scratch,
+    /// What was read and not yet cut into elements.
+    pub(super) input: Vec<u8>,
+    pub(super) tls: Option<TlsClient>,
+    pub(super) keys: Keys,
+    pub(super) timers: Timers,
+    pub(super) arrivals: Arrivals,
+    pub(super) record: Recorder,
+    pub(super) tally: Tally,
+    pub(super) online: Online,
+    /// Own accounts that have been available, and those that have left since.
+    pub(super) seen: Vec<bool>,
+    pub(super) left: Vec<bool>,
+    /// Changes of this second, for the other workers.
+    pub(super) changes: Vec<(u32, bool)>,
+    /// Users whose first presence is not yet reflected: slot, beginning of the session, when it was sent.
+    pub(super) appearing: VecDeque<(u32, u64, u64)>,
+    pub(super) rng: Rng,
+    /// Moment of the start on the clock.
+    pub(super) start: u64,
+    pub(super) stage: Stage,
+    /// Slots with something to write.
+    pub(super) dirty: Vec<u32>,
+    /// Users at a barrier.
+    pub(super) waiting: usize,
+    pub(super) next_unique: u64,
+    pub(super) next_turn: usize,
+    /// Next line of each table.
+    pub(super) lines: Vec<usize>,
+    /// Next of `Destination::Unique`.
+    pub(super) next_account: u32,
+    /// Why the run must end.
+    pub(super) refusal: Option<String>,
+    ever_logged_in: bool,
+    second: u32,
+    cpu: u64,
+    wire: (u64, u64),
+    /// Sockets are open up to here; beyond it EMFILE would be certain.
+    pub(super) open: usize,
+}
+
+impl Engine {
+    pub(super) fn new(mut assignment: Assignment) -> Result<Self> {
+        let plan: &'static Plan = Box::leak(Box::new(assignment.plan.clone()));
+        assignment.plan.sessions.clear();
+        if assignment.owners.is_empty() || plan.target.addresses.is_empty() {
+            bail!("the assignment has no workers or no target");
+        }
+        let accounts = plan.accounts.count();
+        let me = assignment.worker;
+        let own = |index: u32| assignment.owners[index as usize % assignment.owners.len()] == me;
+        let workers = assignment.owners.iter().copied().max().unwrap_or(0) as usize + 1;
+        let capacity = (0..plan.options.connections).filter(|index| own(*index)).count();
+        let secure = plan.target.security != Security::None
+            || plan.sessions.iter().any(|session| uses_tls(&session.steps));
+        let programs = plan
+            .sessions
+            .iter()
+            .map(|session| Program::new(session, plan.target.security))
+            .collect::<Result<_>>()?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll")?;
+        Ok(Self {
+            names: Names::new(&plan.accounts),
+            users: Vec::with_capacity(capacity),
+            free: Vec::new(),
+            unused: (0..accounts).filter(|index| own(*index)).collect(),
+            slots: vec![0; accounts as usize],
+            epoll,
+            scratch: Scratch::new(),
+            input: Vec::new(),
+            tls: if secure { Some(tls_client(plan)?) } else { None },
+            keys: Keys::new(),
+            timers: Timers::default(),
+            arrivals: Arrivals::new(plan),
+            record: Recorder::new(plan.transactions.len()),
+            tally: Tally::new(workers, accounts),
+            online: Online::new(accounts),
+            seen: vec![false; accounts as usize],
+            left: vec![false; accounts as usize],
+            changes: Vec::new(),
+            appearing: VecDeque::new(),
+            rng: Rng::new(plan.options.seed.wrapping_mul(0x1_0001).wrapping_add(u64::from(me))),
+            start: 0,
+            stage: Stage::Ready,
+            dirty: Vec::new(),
+            waiting: 0,
+            next_unique: 0,
+            next_turn: usize::from(me),
+            lines: vec![0; plan.options.tables.len()],
+            next_account: 0,
+            refusal: None,
+            ever_logged_in: false,
+            second: 0,
+            cpu: cpu_us(),
+            wire: (0, 0),
+            open: 0,
+            programs,
+            plan,
+            assignment,
+        })
+    }
+
+    pub(super) fn own(&self, index: u64) -> bool {
+        self.owner(index) == self.assignment.worker
+    }
+
+    pub(super) fn owner(&self, index: u64) -> u16 {
+        let owners = &self.assignment.owners;
+        owners[(index % owners.len() as u64) as usize]
+    }
+
+    /// Runs until the end.
+    pub(super) fn run(&mut self, port: &mut dyn Port) -> Result<()> {
+        if let Some(fd) = port.fd() {
+            epoll::add(&self.epoll, fd, epoll::EventData::new_u64(PORT), epoll::EventFlags::IN)?;
+        }
+        let mut events = Vec::with_capacity(256);
+        let mut global = 0_u64;
+        loop {
+            let now = now_us();
+            self.act(now, &mut global);
+            if self.seconds(now, port)? {
+                return Ok(());
+            }
+            let until = self.next_at(now);
+            // The buffer is filled anew: spare capacity is what the call writes into.
+            events.clear();
+            let timeout = timespec(until.saturating_sub(now_us()));
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for sockets"),
+            }
+            let turn = now_us();
+            let mut commands = false;
+            for event in &events {
+                match event.data.u64() {
+                    PORT => commands = true,
+                    slot => self.event(slot, event.flags),
+                }
+            }
+            if commands || port.fd().is_none() {
+                for command in port.receive()? {
+                    self.command(command);
+                }
+            }
+            if !events.is_empty() {
+                self.record.time(Timing::Turn, now_us() - turn);
+            }
+            if let Some(reason) = self.refusal.take() {
+                port.send(Report::Refused(reason))?;
+            }
+        }
+    }
+
+    /// Lets arrive who is due and wakes whose time has come.
+    fn act(&mut self, now: u64, global: &mut u64) {
+        if self.stage != Stage::Running {
+            return;
+        }
+        let elapsed = now - self.start;
+        for _ in 0..BURST {
+            let Some(arrival) = self.arrivals.pop(elapsed) else { break };
+            let mine = self.own(*global);
+            *global += 1;
+            if mine {
+                self.arrive(self.start + arrival.at, arrival.session, now);
+            }
+        }
+        for _ in 0..BURST {
+            let Some((due, slot, generation)) = self.timers.pop(now) else { break };
+            let user = &self.users[slot as usize];
+            if user.generation == generation && user.wait != Wait::Free {
+                self.record.time(Timing::Lateness, now_us().saturating_sub(due));
+                self.woken(slot, due);
+                self.flush();
+            }
+        }
+        if self.arrivals.held() && self.record.gauge(Gauge::Users) == 0 {
+            self.arrivals.resume(elapsed);
+        }
+        self.end_of_run(elapsed);
+    }
+
+    /// Notices that the plan is over.
+    fn end_of_run(&mut self, elapsed: u64) {
+        let options = &self.plan.options;
+        let over = options.duration_ms.is_some_and(|ms| elapsed >= ms * 1_000)
+            || self.arrivals.end().is_some_and(|end| match options.hold_ms {
+                Some(hold) => elapsed >= end + hold * 1_000,
+                None => elapsed >= end && self.record.gauge(Gauge::Users) == 0,
+            });
+        if over {
+            self.stage = Stage::Draining(now_us());
+        }
+    }
+
+    fn next_at(&self, now: u64) -> u64 {
+        let mut next = self.start + (u64::from(self.second) + 1) * 1_000_000;
+        match self.stage {
+            Stage::Ready if self.start == 0 => next = now + 1_000_000,
+            Stage::Ready => next = self.start,
+            Stage::Running => {
+                let arrival = self.arrivals.next_at().map(|at| self.start.saturating_add(at));
+                next = next.min(arrival.unwrap_or(u64::MAX)).min(self.timers.next().unwrap_or(u64::MAX));
+            }
+            Stage::Draining(_) => {}
+            Stage::Closing(since) => next = next.min(since + CLOSING).min(now + 50_000),
+        }
+        next
+    }
+
+    /// What happens once a second, and the changes of stage. True at the end of everything.
+    fn seconds(&mut self, now: u64, port: &mut dyn Port) -> Result<bool> {
+        match self.stage {
+            Stage::Ready => {
+                if self.start != 0 && now >= self.start {
+                    self.stage = Stage::Running;
+                    self.cpu = cpu_us();
+                }
+                return Ok(false);
+            }
+            Stage::Draining(since) if since != 0 => {
+                port.send(Report::Draining)?;
+                self.stage = Stage::Draining(0);
+            }
+            Stage::Closing(since) if self.open == 0 || now >= since + CLOSING => {
+                let report = self.last_report();
+                port.send(Report::Final(Box::new(report)))?;
+                return Ok(true);
+            }
+            _ => {}
+        }
+        if now >= self.start + (u64::from(self.second) + 1) * 1_000_000 {
+            for slot in self.timers.expired(self.second + 1) {
+                self.expired(slot, now);
+                self.flush();
+            }
+            while let Some(&(slot, arrived, since)) = self.appearing.front() {
+                if now < since + 1_000_000 {
+                    break;
+                }
+                self.appearing.pop_front();
+                let user = &self.users[slot as usize];
+                // Not every server reflects the first presence.
+                if user.arrived == arrived && user.is(APPEARING) {
+                    self.appear(slot);
+                }
+            }
+            let snapshot = self.snapshot();
+            self.second = ((now - self.start) / 1_000_000) as u32;
+            port.send(Report::Snapshot(Box::new(snapshot)))?;
+        }
+        Ok(false)
+    }
+
+    fn snapshot(&mut self) -> crate::measure::Snapshot {
+        let wire = self.scratch.wire();
+        self.record.add(Counter::BytesOut, wire.sent - self.wire.0);
+        self.record.add(Counter::BytesIn, wire.received - self.wire.1);
+        self.wire = (wire.sent, wire.received);
+        let mut snapshot = self.record.take(self.second);
+        let cpu = cpu_us();
+        snapshot.cpu_us = cpu - self.cpu;
+        self.cpu = cpu;
+        snapshot.rss = crate::host::own_rss();
+        snapshot.phase = self.arrivals.phase() as u16;
+        snapshot.online = std::mem::take(&mut self.changes);
+        snapshot
+    }
+
+    fn last_report(&mut self) -> Final {
+        let snapshot = self.snapshot();
+        let steady = (0_u32..)
+            .zip(self.seen.iter().zip(&self.left))
+            .filter(|(_, (seen, left))| **seen && !**left)
+            .map(|(user, _)| user)
+            .collect();
+        Final {
+            snapshot,
+            sent: self.tally.sent.iter().collect(),
+            sent_offline: self.tally.sent_offline.iter().collect(),
+            arrived: self.tally.arrived.iter().collect(),
+            delayed: self.tally.delayed.iter().collect(),
+            refused: self.tally.refused.iter().collect(),
+            steady,
+            unchecked_order: self.tally.unchecked,
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Start { in_us, at_us } => {
+                let mine = self.assignment.clocks.get(usize::from(self.assignment.worker));
+                self.start = if mine == Some(&0) { at_us } else { now_us() + in_us };
+            }
+            Command::Online(changes) => {
+                for (user, online) in changes {
+                    if !self.own(u64::from(user)) {
+                        self.online.set(user, online);
+                    }
+                }
+            }
+            Command::Stop => match self.stage {
+                // A run that has not begun has nothing to drain.
+                Stage::Ready => {
+                    self.start = self.start.max(1);
+                    self.stage = Stage::Draining(now_us());
+                }
+                Stage::Running => self.stage = Stage::Draining(now_us()),
+                _ => {}
+            },
+            Command::Gone(worker) => {
+                let owners = self.assignment.owners.clone();
+                self.online.remove_if(|user| owners[user as usize % owners.len()] == worker);
+            }
+            Command::Close => {
+                if !matches!(self.stage, Stage::Closing(_)) {
+                    self.stage = Stage::Closing(now_us());
+                    self.close_all();
+                }
+            }
+        }
+    }
+
+    /// The stream of every user is closed from this side.
+    fn close_all(&mut self) {
+        for slot in 0..self.users.len() as u32 {
+            let user = &self.users[slot as usize];
+            if user.wait == Wait::Free || user.is(CLOSED) {
+                continue;
+            }
+            if user.is(LOGGED_IN) {
+                self.leave(slot);
+                self.flush();
+            } else {
+                self.free(slot);
+            }
+        }
+    }
+
+    /// Somebody has logged in.
+    pub(super) fn logged_in(&mut self, slot: u32, now: u64) {
+        self.ever_logged_in = true;
+        let user = &mut self.users[slot as usize];
+        user.set(LOGGED_IN, true);
+        self.record.add(Counter::Logins, 1);
+        self.record.shift(Gauge::Online, 1);
+        self.record.shift(Gauge::Acceptable, i64::from(!user.is(SLOW)));
+        if let Some(login) = &user.login
+            && login.due != 0
+            && !user.is(PAUSED)
+        {
+            let took = now - login.due;
+            self.record.time(Timing::Login, took);
+            self.judge(slot, took);
+        }
+    }
+
+    /// A login has failed. The first one of a run ends it, since the others would fail too.
+    pub(super) fn login_failed(&mut self, slot: u32, kind: &str, detail: &str) {
+        self.record.add(Counter::LoginErrors, 1);
+        self.record.error(kind);
+        let mut address = String::new();
+        self.names.bare(self.users[slot as usize].account, &mut address);
+        if !self.ever_logged_in && !self.plan.options.keep_going && self.stage == Stage::Running {
+            self.refusal = Some(format!("the first login, of {address}, failed: {detail}"));
+            self.stage = Stage::Draining(now_us());
+        }
+        self.record.log(|| format!("login of {address} failed: {detail}"));
+        self.end(slot);
+    }
+
+    /// Whether an answer was acceptable.
+    pub(super) fn judge(&mut self, slot: u32, took_us: u64) {
+        let good = took_us <= self.plan.options.acceptable_ms * 1_000;
+        self.record.add(if good { Counter::Acceptable } else { Counter::Unacceptable }, 1);
+        let user = &mut self.users[slot as usize];
+        if user.is(SLOW) == good {
+            user.set(SLOW, !good);
+            if user.is(LOGGED_IN) {
+                self.record.shift(Gauge::Acceptable, if good { 1 } else { -1 });
+            }
+        }
+    }
+
+    /// `slot` is available: others may choose it.
+    pub(super) fn appear(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        user.set(APPEARING, false);
+        if user.account == NOBODY || user.is(AVAILABLE) {
+            return;
+        }
+        user.set(AVAILABLE, true);
+        let account = user.account;
+        self.seen[account as usize] = true;
+        if self.online.set(account, true) {
+            self.changes.push((account, true));
+        }
+    }
+
+    /// `slot` is not available any more.
+    pub(super) fn disappear(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        user.set(APPEARING, false);
+        if !user.is(AVAILABLE) {
+            return;
+        }
+        user.set(AVAILABLE, false);
+        let account = user.account;
+        if !matches!(self.stage, Stage::Closing(_)) {
+            self.left[account as usize] = true;
+        }
+        if self.online.set(account, false) {
+            self.changes.push((account, false));
+        }
+    }
+}
+
+fn timespec(us: u64) -> Timespec {
+    Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000 * 1_000) as i64 }
+}
+
+fn uses_tls(steps: &[crate::plan::Step]) -> bool {
+    use crate::plan::Step;
+    steps.iter().any(|step| match step {
+        Step::StartTls => true,
+        Step::ChangeTarget { security, .. } => *security != Security::None,
+        Step::Repeat { steps, .. }
+        | Step::While { steps, .. }
+        | Step::If { steps, .. }
+        | Step::ForEach { steps, .. }
+        | Step::Transaction { steps, .. } => uses_tls(steps),
+        _ => false,
+    })
+}
+
+fn tls_client(plan: &Plan) -> Result<TlsClient> {
+    let tls = &plan.target.tls;
+    let identity = tls.certificate_pem.as_ref().map(|certificates| Identity {
+        certificates: certificates.clone().into_bytes(),
+        key: tls.key_pem.clone().unwrap_or_default().into_bytes(),
+    });
+    let trust = match &tls.ca_pem {
+        Some(pem) => Trust::Pem(pem.clone().into_bytes()),
+        None => Trust::Any,
+    };
+    let options =
+        TlsOptions { trust, identity, resumption: tls.resume, tls12: true, tls13: !tls.only_tls12 };
+    TlsClient::new(&options).context("TLS cannot be set up")
+}

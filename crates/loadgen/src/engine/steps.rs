@@ -1,0 +1,470 @@
+//! A user's walk through its program.
+//!
+//! `due` of a user is when its current step was due: a pause adds to it, an answer sets it. So what follows a pause is due
+//! by the clock even when the generator or the server is late. Trap: a step that waits must set `wait` before anything that
+//! can bring its answer.
+
+use super::program::{Op, Pc, Program, RawOp, RawWait};
+use super::run::Engine;
+use super::user::{CLOSED, Frame, LOGGED_IN, PAUSED, SESSION_OPEN, Wait};
+use crate::clock::now_us;
+use crate::measure::{Counter, TimingId};
+use crate::plan::{Ack, Step, Time};
+
+/// Steps that a user may do without waiting before others get their turn.
+const TURN: usize = 256;
+
+/// What a step leads to.
+enum Next {
+    /// The next step at once.
+    Go,
+    /// Something has to happen first; `wait` says what.
+    Block,
+}
+
+impl Engine {
+    /// The program of a user; programs live as long as the engine and are never changed.
+    fn op(&self, slot: u32) -> Option<&Op> {
+        let user = &self.users[slot as usize];
+        user.program(&self.programs).ops.get(usize::from(user.pc))
+    }
+
+    /// What was waited for has happened: the next step.
+    pub(super) fn go_on(&mut self, slot: u32, now: u64) {
+        self.timers.limit(slot, 0);
+        self.users[slot as usize].due = now;
+        self.advance(slot);
+    }
+
+    /// Does steps until one has to wait.
+    pub(super) fn advance(&mut self, slot: u32) {
+        // Taken out for the walk, so that ops can be borrowed while users change.
+        let programs = std::mem::take(&mut self.programs);
+        self.walk(slot, &programs);
+        self.programs = programs;
+    }
+
+    fn walk(&mut self, slot: u32, programs: &[Program]) {
+        for _ in 0..TURN {
+            if !self.acting() {
+                self.users[slot as usize].wait = Wait::End;
+                return;
+            }
+            let user = &mut self.users[slot as usize];
+            let Some(op) = user.program(programs).ops.get(usize::from(user.pc)) else {
+                self.leave(slot);
+                return;
+            };
+            user.pc += 1;
+            if let Next::Block = self.perform(slot, op) {
+                return;
+            }
+        }
+        // A loop without a pause must not keep everybody else waiting.
+        self.sleep_from(slot, now_us(), 1_000, Wait::Pause);
+    }
+
+    fn perform(&mut self, slot: u32, op: &Op) -> Next {
+        let user = &mut self.users[slot as usize];
+        match op {
+            Op::Step(step) => return self.step(slot, step),
+            Op::LoginBegin => user.login().due = user.due,
+            Op::Connect => {
+                if user.socket.is_some() {
+                    return Next::Go;
+                }
+                user.set(SESSION_OPEN, false);
+                let due = user.due;
+                let login = user.login();
+                if login.due == 0 {
+                    login.due = due;
+                }
+                user.set(PAUSED, false);
+                self.connect(slot);
+                return Next::Block;
+            }
+            Op::StartTls => {
+                self.ask_starttls(slot);
+                return Next::Block;
+            }
+            Op::Authenticate { mechanisms, credentials } => {
+                self.authenticate(slot, mechanisms, *credentials);
+                return Next::Block;
+            }
+            Op::Bind { resource } => {
+                self.bind(slot, *resource);
+                return Next::Block;
+            }
+            Op::Raw(raw) => return self.raw(slot, raw),
+            Op::WaitFor { timeout_ms, .. } => {
+                user.wait = Wait::Match;
+                self.limit(slot, *timeout_ms);
+                return Next::Block;
+            }
+            Op::LoopBegin { times, first, counter, end } => {
+                let left = times.unwrap_or(u32::MAX);
+                if left == 0 {
+                    user.pc = *end;
+                } else {
+                    user.extra().frames.push(Frame { left, value: *first, since: 0 });
+                    if let Some(counter) = counter {
+                        self.set_variable(slot, counter, first.to_string());
+                    }
+                }
+            }
+            Op::LoopEnd { begin, increment, counter } => self.loop_end(slot, *begin, *increment, *counter),
+            Op::Unless { condition, exit } => {
+                if !self.holds(slot, condition) {
+                    self.users[slot as usize].pc = *exit;
+                }
+            }
+            Op::EachBegin { variable, list, end } => {
+                let first = self.variable(slot, list).and_then(|list| list.split(super::text::BETWEEN).next());
+                match first.map(str::to_owned) {
+                    Some(first) if !first.is_empty() => {
+                        self.set_variable(slot, variable, first);
+                        self.users[slot as usize].extra().frames.push(Frame { left: 0, value: 0, since: 0 });
+                    }
+                    _ => self.users[slot as usize].pc = *end,
+                }
+            }
+            Op::EachEnd { variable, list, begin } => self.each_end(slot, variable, list, *begin),
+            Op::Jump(pc) => user.pc = *pc,
+            Op::TransactionBegin => {
+                let since = user.due;
+                user.extra().frames.push(Frame { left: 0, value: 0, since });
+            }
+            Op::TransactionEnd(index) => {
+                let due = user.due;
+                if let Some(frame) = user.extra().frames.pop() {
+                    self.record.time(TimingId::transaction(*index), due.saturating_sub(frame.since));
+                }
+            }
+            Op::Meanwhile { duration, activities, .. } => {
+                let due = user.due;
+                let until = duration.map_or(u64::MAX, |time| due + self.sample(time));
+                // The first of each comes after a random part of its distance, so that users are out of step.
+                let next = activities
+                    .iter()
+                    .map(|activity| due + (self.sample(activity.every) as f64 * self.rng.unit()) as u64)
+                    .collect();
+                let extra = self.users[slot as usize].extra();
+                extra.activities = next;
+                extra.until = until;
+                self.users[slot as usize].wait = Wait::Meanwhile;
+                self.rearm(slot, due);
+                return Next::Block;
+            }
+        }
+        Next::Go
+    }
+
+    fn loop_end(&mut self, slot: u32, begin: Pc, increment: i64, counter: Option<&str>) {
+        let extra = self.users[slot as usize].extra();
+        let Some(frame) = extra.frames.last_mut() else { return };
+        if begin == Pc::MAX || frame.left == 1 {
+            extra.frames.pop();
+            return;
+        }
+        if frame.left != u32::MAX {
+            frame.left -= 1;
+        }
+        frame.value += increment;
+        let value = frame.value;
+        self.users[slot as usize].pc = begin;
+        if let Some(counter) = counter {
+            self.set_variable(slot, counter, value.to_string());
+        }
+    }
+
+    fn each_end(&mut self, slot: u32, variable: &str, list: &str, begin: Pc) {
+        let Some(frame) = self.users[slot as usize].extra().frames.last_mut() else { return };
+        frame.value += 1;
+        let index = frame.value as usize;
+        let next =
+            self.variable(slot, list).and_then(|list| list.split(super::text::BETWEEN).nth(index)).map(str::to_owned);
+        match next {
+            Some(next) => {
+                self.set_variable(slot, variable, next);
+                self.users[slot as usize].pc = begin;
+            }
+            None => {
+                self.users[slot as usize].extra().frames.pop();
+            }
+        }
+    }
+
+    fn step(&mut self, slot: u32, step: &'static Step) -> Next {
+        let due = self.users[slot as usize].due;
+        let request = match step {
+            Step::Think(time) => {
+                let pause = self.sample(*time);
+                self.users[slot as usize].set(PAUSED, true);
+                self.sleep_from(slot, due, pause, Wait::Pause);
+                return Next::Block;
+            }
+            Step::Message { to, body, kind, ack } => {
+                let number = self.send_message(slot, to, body, *kind, ack, due);
+                return self.await_message(slot, ack, number);
+            }
+            Step::Presence { kind, to, show, status } => {
+                self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
+                return Next::Go;
+            }
+            Step::Roster => Some(self.send_roster(slot, due)),
+            Step::Ping { to } => self.send_ping(slot, to.as_ref(), due),
+            Step::RosterSet { change, to, name, group } => {
+                self.send_roster_set(slot, *change, to, name.as_ref(), group.as_ref(), due)
+            }
+            Step::Register | Step::Unregister => {
+                self.register(slot, matches!(step, Step::Unregister));
+                return Next::Block;
+            }
+            Step::OpenSession => {
+                self.open_session(slot);
+                return Next::Block;
+            }
+            Step::StreamManagement { resume } => {
+                self.enable_management(slot, *resume);
+                return Next::Block;
+            }
+            Step::Set(values) => {
+                self.set_variables(slot, values);
+                return Next::Go;
+            }
+            Step::Barrier { timeout_ms } => return self.barrier(slot, *timeout_ms),
+            Step::Bounce { in_flight, duration_ms, size } => {
+                self.users[slot as usize].extra().until = duration_ms.map_or(u64::MAX, |ms| due + ms * 1_000);
+                self.start_bounce(slot, *in_flight, *size, due);
+                self.rearm(slot, due);
+                return Next::Block;
+            }
+            Step::ChangeTarget { addresses, security } => {
+                self.users[slot as usize].extra().target = Some((addresses.clone(), *security));
+                return Next::Go;
+            }
+            Step::Disconnect => return self.disconnect(slot),
+            Step::Cut => {
+                self.record.error("cut-by-plan");
+                self.drop_socket(slot);
+                return Next::Go;
+            }
+            Step::Abort { run } => {
+                if *run {
+                    self.refusal = Some("the plan aborted the run".to_owned());
+                    self.stage = super::run::Stage::Draining(now_us());
+                }
+                self.leave(slot);
+                return Next::Block;
+            }
+            // These have been flattened.
+            Step::Connect
+            | Step::StartTls
+            | Step::Authenticate { .. }
+            | Step::Bind { .. }
+            | Step::Login { .. }
+            | Step::Raw { .. }
+            | Step::WaitFor { .. }
+            | Step::Repeat { .. }
+            | Step::While { .. }
+            | Step::If { .. }
+            | Step::ForEach { .. }
+            | Step::Meanwhile { .. }
+            | Step::Transaction { .. } => return Next::Go,
+        };
+        match request {
+            Some(number) => {
+                self.users[slot as usize].wait = Wait::Answer(number);
+                self.limit(slot, self.plan.options.answer_timeout_ms);
+                Next::Block
+            }
+            None => Next::Go,
+        }
+    }
+
+    fn await_message(&mut self, slot: u32, ack: &Ack, number: Option<(u16, u32)>) -> Next {
+        let wait = match (ack, number) {
+            (Ack::None, _) | (Ack::Delivery, None) => return Next::Go,
+            (Ack::Delivery, Some((worker, number))) => Wait::Delivery(worker, number),
+            (Ack::All, _) => return self.barrier(slot, self.plan.options.answer_timeout_ms),
+            _ => Wait::Any,
+        };
+        self.users[slot as usize].wait = wait;
+        self.limit(slot, self.plan.options.answer_timeout_ms);
+        Next::Block
+    }
+
+    fn raw(&mut self, slot: u32, raw: &RawOp) -> Next {
+        self.send_raw(slot, raw);
+        match &raw.wait {
+            RawWait::None => return Next::Go,
+            RawWait::All => return self.barrier(slot, self.plan.options.answer_timeout_ms),
+            RawWait::Any => self.users[slot as usize].wait = Wait::Any,
+            RawWait::Match(_) => self.users[slot as usize].wait = Wait::Match,
+        }
+        self.limit(slot, self.plan.options.answer_timeout_ms);
+        Next::Block
+    }
+
+    fn send_raw(&mut self, slot: u32, raw: &RawOp) {
+        if self.skips(slot) {
+            return;
+        }
+        let text = self.text(slot, raw.xml);
+        let user = &mut self.users[slot as usize];
+        let begin = user.out.len();
+        user.out.extend_from_slice(text.as_bytes());
+        let start = text.trim_start();
+        let counter = if raw.request || start.starts_with("<iq") {
+            Counter::IqSent
+        } else if start.starts_with("<presence") {
+            Counter::PresenceSent
+        } else {
+            Counter::MessagesElsewhere
+        };
+        self.sent_stanza(slot, begin, counter);
+    }
+
+    /// Closes the stream; the session goes on when the peer has closed it too.
+    fn disconnect(&mut self, slot: u32) -> Next {
+        if self.users[slot as usize].socket.is_none() {
+            return Next::Go;
+        }
+        self.say_goodbye(slot);
+        self.flush();
+        // The peer's end is not waited for: the next step is due now.
+        self.drop_socket(slot);
+        self.users[slot as usize].set(CLOSED, false);
+        self.users[slot as usize].login = None;
+        Next::Go
+    }
+
+    /// Waits until all users of this worker are here.
+    fn barrier(&mut self, slot: u32, timeout_ms: u64) -> Next {
+        self.users[slot as usize].wait = Wait::Barrier;
+        self.waiting += 1;
+        self.limit(slot, timeout_ms);
+        self.pass_barrier();
+        Next::Block
+    }
+
+    /// Lets everybody pass if all are at the barrier.
+    pub(super) fn pass_barrier(&mut self) {
+        let users = self.record.gauge(crate::measure::Gauge::Users);
+        if self.waiting == 0 || (self.waiting as i64) < users {
+            return;
+        }
+        self.waiting = 0;
+        let now = now_us();
+        for slot in 0..self.users.len() as u32 {
+            let user = &mut self.users[slot as usize];
+            if user.wait == Wait::Barrier {
+                // Through a timer and not at once: the caller may be in the middle of a program.
+                self.timers.limit(slot, 0);
+                self.sleep_from(slot, now, 0, Wait::Pause);
+            }
+        }
+    }
+
+    /// A span of time in microseconds.
+    pub(super) fn sample(&mut self, time: Time) -> u64 {
+        let ms = match time {
+            Time::Fixed(ms) => ms,
+            Time::Exponential(mean) => self.rng.exponential(mean),
+            Time::Uniform(from, to) => from + (to - from) * self.rng.unit(),
+        };
+        (ms.max(0.0) * 1_000.0) as u64
+    }
+
+    /// Wakes `slot` so long after `from`.
+    pub(super) fn sleep_from(&mut self, slot: u32, from: u64, us: u64, wait: Wait) {
+        let user = &mut self.users[slot as usize];
+        user.wait = wait;
+        user.generation = user.generation.wrapping_add(1);
+        self.timers.wake(from.saturating_add(us), slot, user.generation);
+    }
+
+    /// Sets the timer of a user with activities to what is due next.
+    pub(super) fn rearm(&mut self, slot: u32, now: u64) {
+        let user = &mut self.users[slot as usize];
+        match user.wait {
+            Wait::Meanwhile | Wait::Bounce => {
+                let Some(extra) = &user.extra else { return };
+                let bounce = user.wait == Wait::Bounce;
+                let activities = if bounce { &[][..] } else { &extra.activities[..] };
+                let next = activities.iter().copied().min().unwrap_or(u64::MAX).min(extra.until);
+                if next < u64::MAX {
+                    user.generation = user.generation.wrapping_add(1);
+                    self.timers.wake(next, slot, user.generation);
+                }
+            }
+            // What was waited for when the connection was lost may never come.
+            Wait::Pause => self.sleep_from(slot, now, 0, Wait::Pause),
+            Wait::End | Wait::Free => {}
+            _ => self.go_on(slot, now),
+        }
+    }
+
+    /// The time of `slot` has come; it was due at `due`.
+    pub(super) fn woken(&mut self, slot: u32, due: u64) {
+        let user = &mut self.users[slot as usize];
+        user.due = due;
+        match user.wait {
+            Wait::Pause => self.advance(slot),
+            Wait::Retry => {
+                user.due = due;
+                self.connect(slot);
+            }
+            Wait::Meanwhile => self.meanwhile(slot, due),
+            Wait::Bounce => self.advance(slot),
+            _ => {}
+        }
+    }
+
+    /// Does the activities that are due.
+    fn meanwhile(&mut self, slot: u32, now: u64) {
+        let programs = std::mem::take(&mut self.programs);
+        let user = &self.users[slot as usize];
+        let op = user.program(&programs).ops.get(usize::from(user.pc).wrapping_sub(1));
+        let over = user.extra.as_ref().is_none_or(|extra| extra.until <= now);
+        if let (Some(Op::Meanwhile { activities, raws, .. }), false) = (op, over) {
+            for (index, activity) in activities.iter().enumerate() {
+                let due = self.users[slot as usize].extra().activities[index];
+                if due > now || !self.users[slot as usize].is(LOGGED_IN) {
+                    continue;
+                }
+                match (&activity.step, raws.get(index)) {
+                    (_, Some(Some(raw))) => self.send_raw(slot, raw),
+                    (Step::Message { to, body, kind, ack }, _) => {
+                        self.send_message(slot, to, body, *kind, ack, due);
+                    }
+                    (Step::Presence { kind, to, show, status }, _) => {
+                        self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
+                    }
+                    (Step::Ping { to }, _) => {
+                        self.send_ping(slot, to.as_ref(), due);
+                    }
+                    (Step::Roster, _) => {
+                        self.send_roster(slot, due);
+                    }
+                    _ => {}
+                }
+                let next = due + self.sample(activity.every).max(1);
+                self.users[slot as usize].extra().activities[index] = next;
+            }
+        }
+        self.programs = programs;
+        if over {
+            self.users[slot as usize].due = now;
+            self.advance(slot);
+        } else {
+            self.rearm(slot, now);
+        }
+    }
+
+    /// The pattern that the op before `pc` waits for.
+    pub(super) fn awaited(&self, slot: u32) -> Option<&Op> {
+        let user = &self.users[slot as usize];
+        user.program(&self.programs).ops.get(usize::from(user.pc).wrapping_sub(1))
+    }
+}

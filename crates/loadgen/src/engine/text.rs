@@ -1,0 +1,139 @@
+//! Text with variables, and the variables themselves.
+
+use super::names::push_number;
+use super::run::Engine;
+use super::user::NOBODY;
+use crate::plan::{Compare, Condition, Piece, Text, Value};
+
+/// Between the values of a list variable.
+pub(super) const BETWEEN: char = '\u{1f}';
+
+impl Engine {
+    /// The text for this user.
+    pub(super) fn text(&mut self, slot: u32, text: &Text) -> String {
+        let mut out = String::new();
+        for piece in &text.0 {
+            let account = self.users[slot as usize].account;
+            match piece {
+                Piece::Literal(literal) => out.push_str(literal),
+                Piece::Variable(name) => match self.variable(slot, name) {
+                    Some(value) => out.push_str(value),
+                    None => self.record.error("unknown-variable"),
+                },
+                Piece::User => self.names.name(account, &mut out),
+                Piece::Number => push_number(u64::from(account), &mut out),
+                Piece::Password => out.push_str(&self.names.password(account)),
+                Piece::Domain => out.push_str(self.names.domain()),
+                Piece::Jid => self.own_address(slot, &mut out),
+                Piece::Unique => self.unique(&mut out),
+                Piece::Destination => {
+                    let last = self.users[slot as usize].last;
+                    if last != NOBODY {
+                        self.names.bare(last, &mut out);
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// The own full address, as far as it is known.
+    pub(super) fn own_address(&self, slot: u32, out: &mut String) {
+        let user = &self.users[slot as usize];
+        match user.extra.as_ref().and_then(|extra| extra.anonymous.as_ref()) {
+            Some(local) => {
+                out.push_str(local);
+                out.push('@');
+                out.push_str(self.names.domain());
+            }
+            None => self.names.bare(user.account, out),
+        }
+        if !user.resource.is_empty() {
+            out.push('/');
+            out.push_str(&user.resource);
+        }
+    }
+
+    pub(super) fn variable(&self, slot: u32, name: &str) -> Option<&str> {
+        let variables = &self.users[slot as usize].extra.as_ref()?.variables;
+        variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn set_variable(&mut self, slot: u32, name: &str, value: String) {
+        let variables = &mut self.users[slot as usize].extra().variables;
+        match variables.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value,
+            None => variables.push((name.to_owned(), value)),
+        }
+    }
+
+    /// Does a `Set` step.
+    pub(super) fn set_variables(&mut self, slot: u32, values: &[(String, Value)]) {
+        // Columns that are set together come from one line of each table.
+        let mut lines: Vec<(u16, usize)> = Vec::new();
+        for (name, value) in values {
+            let value = match value {
+                Value::Text(text) => self.text(slot, text),
+                Value::RandomString(length) => {
+                    (0..*length).map(|_| char::from(b'a' + self.rng.below(26) as u8)).collect()
+                }
+                Value::RandomNumber(from, to) => {
+                    let span = (to - from).clamp(0, i64::from(u32::MAX) - 1) as u32 + 1;
+                    (from + i64::from(self.rng.below(span))).to_string()
+                }
+                Value::Row { table, column, random } => {
+                    let line = match lines.iter().find(|(known, _)| known == table) {
+                        Some((_, line)) => *line,
+                        None => {
+                            let line = self.line(*table, *random);
+                            lines.push((*table, line));
+                            line
+                        }
+                    };
+                    let rows = self.plan.options.tables.get(usize::from(*table)).map(|table| &table.rows);
+                    let cell = rows.and_then(|rows| rows.get(line)?.get(usize::from(*column)));
+                    if cell.is_none() {
+                        self.record.error("no-such-column");
+                    }
+                    cell.cloned().unwrap_or_default()
+                }
+            };
+            self.set_variable(slot, name, value);
+        }
+    }
+
+    fn line(&mut self, table: u16, random: bool) -> usize {
+        let index = usize::from(table);
+        let rows = self.plan.options.tables.get(index).map_or(0, |table| table.rows.len());
+        if rows == 0 {
+            return 0;
+        }
+        if random {
+            return self.rng.below(rows as u32) as usize;
+        }
+        // Workers take turns, so that two users never get the same line before all were given out.
+        let workers = self.assignment.clocks.len().max(1);
+        let line = (self.lines[index] * workers + usize::from(self.assignment.worker)) % rows;
+        self.lines[index] += 1;
+        line
+    }
+
+    /// Whether a condition holds.
+    pub(super) fn holds(&mut self, slot: u32, condition: &Condition) -> bool {
+        let value = self.text(slot, &condition.value);
+        let actual = self.variable(slot, &condition.variable).unwrap_or_default();
+        let order = match (actual.parse::<f64>(), value.parse::<f64>()) {
+            (Ok(actual), Ok(value)) => actual.partial_cmp(&value),
+            _ => Some(actual.cmp(value.as_str())),
+        };
+        let Some(order) = order else { return false };
+        match condition.compare {
+            Compare::Equal => order.is_eq(),
+            Compare::NotEqual => order.is_ne(),
+            Compare::Less => order.is_lt(),
+            Compare::LessOrEqual => order.is_le(),
+            Compare::Greater => order.is_gt(),
+            Compare::GreaterOrEqual => order.is_ge(),
+        }
+    }
+}

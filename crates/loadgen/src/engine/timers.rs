@@ -1,0 +1,89 @@
+//! When users are to be woken: a heap for what is due to the microsecond, a plain array for the time limits of answers.
+//!
+//! Left out: cancelling. An entry of the heap that its user has outlived is recognised by its generation and dropped.
+//! Trap: limits are whole seconds and swept once a second, since nearly all of them are never reached; what is measured must
+//! be in the heap.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The timers of a worker.
+#[derive(Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// Second by which an answer must be there, by slot; 0 is none.
+    limits: Vec<u32>,
+}
+
+impl Timers {
+    /// Wakes `slot` at `due`, if its generation still is this one.
+    pub(crate) fn wake(&mut self, due: u64, slot: u32, generation: u32) {
+        self.heap.push(Reverse((due, slot, generation)));
+    }
+
+    /// When the next one is due.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse((due, ..))| *due)
+    }
+
+    /// Takes the next one that is due at `now`.
+    pub(crate) fn pop(&mut self, now: u64) -> Option<(u64, u32, u32)> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(entry)| entry)
+    }
+
+    /// Sets the limit of `slot` to a second; 0 takes it away.
+    pub(crate) fn limit(&mut self, slot: u32, second: u32) {
+        let slot = slot as usize;
+        if slot >= self.limits.len() {
+            if second == 0 {
+                return;
+            }
+            self.limits.resize(slot + 1, 0);
+        }
+        self.limits[slot] = second;
+    }
+
+    /// Slots whose limit is at or before `second`; their limits are taken away.
+    pub(crate) fn expired(&mut self, second: u32) -> Vec<u32> {
+        let mut expired = Vec::new();
+        for (slot, limit) in self.limits.iter_mut().enumerate() {
+            if *limit != 0 && *limit <= second {
+                *limit = 0;
+                expired.push(slot as u32);
+            }
+        }
+        expired
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timers;
+
+    #[test]
+    fn what_is_due_first_comes_first() {
+        let mut timers = Timers::default();
+        timers.wake(30, 1, 0);
+        timers.wake(10, 2, 0);
+        timers.wake(20, 3, 5);
+        assert_eq!(timers.next(), Some(10));
+        assert_eq!(timers.pop(9), None);
+        assert_eq!((timers.pop(25), timers.pop(25), timers.pop(25)), (Some((10, 2, 0)), Some((20, 3, 5)), None));
+    }
+
+    #[test]
+    fn a_limit_expires_once_and_can_be_taken_away() {
+        let mut timers = Timers::default();
+        timers.limit(5, 0);
+        timers.limit(4, 10);
+        timers.limit(2, 8);
+        timers.limit(3, 9);
+        timers.limit(3, 0);
+        assert_eq!(timers.expired(7), []);
+        assert_eq!(timers.expired(10), [2, 4]);
+        assert_eq!(timers.expired(10), []);
+    }
+}

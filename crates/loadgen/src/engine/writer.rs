@@ -1,0 +1,393 @@
+//! What users send, written as bytes.
+//!
+//! Trap: everything goes through [`Engine::sent_stanza`], which counts it and keeps it for stream management.
+
+use super::names::push_number;
+use super::run::Engine;
+use super::stamp::{Stamp, hex, unhex};
+use super::connection::FULL;
+use super::user::Wait;
+use crate::measure::{Counter, Gauge};
+use crate::plan::{Ack, Body, Destination, MessageKind, PresenceKind, RosterChange, Text};
+
+/// Filling of bodies.
+const FILLING: &str = "The quick brown fox jumps over the lazy dog and keeps on running through the meadow. ";
+
+/// Appends the id of a request: its class, its number, when it was due.
+pub(super) fn request_id(class: u8, number: u32, due: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[b'Q', class]);
+    hex(u64::from(number), out);
+    out.push(b'-');
+    hex(due, out);
+}
+
+/// Reads such an id.
+pub(super) fn read_request_id(id: &str) -> Option<(u8, u32, u64)> {
+    let rest = id.as_bytes().strip_prefix(b"Q")?;
+    let (class, rest) = rest.split_first()?;
+    let dash = rest.iter().position(|byte| *byte == b'-')?;
+    let number = u32::try_from(unhex(&rest[..dash])?).ok()?;
+    Some((*class, number, unhex(&rest[dash + 1..])?))
+}
+
+/// Whom a step is for.
+pub(super) enum To {
+    /// A user of the run.
+    User(u32),
+    /// Any address.
+    Address(String),
+    /// Nobody can be found; the error has been counted.
+    Nobody,
+}
+
+impl Engine {
+    /// A new request of `slot`.
+    pub(super) fn begin_request(&mut self, slot: u32) -> u32 {
+        let user = &mut self.users[slot as usize];
+        user.request = user.request.wrapping_add(1);
+        user.request
+    }
+
+    /// Counts something that was put into `out` before the stream is managed.
+    pub(super) fn sent(&mut self, slot: u32, counter: Counter) {
+        self.record.add(counter, 1);
+        self.record.add(Counter::StanzasOut, 1);
+        self.touch(slot);
+    }
+
+    /// Counts a stanza that stands in `out` from `begin` on.
+    pub(super) fn sent_stanza(&mut self, slot: u32, begin: usize, counter: Counter) {
+        self.managed(slot, begin);
+        self.sent(slot, counter);
+    }
+
+    /// True, and counted, if the socket of `slot` has not taken what was due before.
+    pub(super) fn skips(&mut self, slot: u32) -> bool {
+        let full = self.users[slot as usize].out.len() > FULL;
+        if full {
+            self.record.add(Counter::Skipped, 1);
+        }
+        full
+    }
+
+    /// Writes the address of `to`, escaped for an attribute.
+    fn write_to(&mut self, slot: u32, to: &To) {
+        let mut address = String::new();
+        match to {
+            To::User(user) => self.names.bare(*user, &mut address),
+            To::Address(text) => address.push_str(text),
+            To::Nobody => {}
+        }
+        xml::escape::attr(&address, &mut self.users[slot as usize].out);
+    }
+
+    /// Sends a message that was due at `due`. Returns the number that its delivery would have, if it is numbered.
+    pub(super) fn send_message(
+        &mut self,
+        slot: u32,
+        to: &Destination,
+        body: &Body,
+        kind: MessageKind,
+        ack: &Ack,
+        due: u64,
+    ) -> Option<(u16, u32)> {
+        if self.skips(slot) {
+            return None;
+        }
+        let to = self.destination(slot, to);
+        if matches!(to, To::Nobody) {
+            return None;
+        }
+        let text = match body {
+            Body::Text(text) => Some(self.text(slot, text)),
+            Body::Size(_) => None,
+        };
+        let begin = self.users[slot as usize].out.len();
+        self.users[slot as usize].out.extend_from_slice(b"<message to='");
+        self.write_to(slot, &to);
+        let number = match &to {
+            To::User(recipient) if self.plan.options.stamps => Some(self.stamp(slot, *recipient, ack, due)),
+            _ => None,
+        };
+        let out = &mut self.users[slot as usize].out;
+        out.extend_from_slice(match kind {
+            MessageKind::Chat => b"' type='chat'><body>",
+            MessageKind::Normal => b"' type='normal'><body>",
+            MessageKind::Headline => b"' type='headline'><body>",
+        });
+        match (text, body) {
+            (Some(text), _) => xml::escape::text(&text, out),
+            (None, Body::Size(size)) => {
+                let mut left = *size as usize;
+                while left > 0 {
+                    let piece = left.min(FILLING.len());
+                    out.extend_from_slice(&FILLING.as_bytes()[..piece]);
+                    left -= piece;
+                }
+            }
+            (None, Body::Text(_)) => {}
+        }
+        out.extend_from_slice(b"</body></message>");
+        let counter = if number.is_some() { Counter::MessagesSent } else { Counter::MessagesElsewhere };
+        self.sent_stanza(slot, begin, counter);
+        number
+    }
+
+    /// Numbers a message and writes its id behind the open quote of `to`.
+    fn stamp(&mut self, slot: u32, recipient: u32, ack: &Ack, due: u64) -> (u16, u32) {
+        let owner = self.owner(u64::from(recipient));
+        let online = self.online.contains(recipient);
+        let number = self.tally.number(owner, recipient, online);
+        self.record.shift(Gauge::UnderWay, 1);
+        if online {
+            self.record.add(Counter::MessagesToOnline, 1);
+        }
+        let me = self.assignment.worker;
+        let clock = |worker: u16| self.assignment.clocks.get(usize::from(worker));
+        // An echo tells what a clock cannot: between machines, or when the sender waits for a user of another worker.
+        let echo = clock(owner) != clock(me) || (matches!(ack, Ack::Delivery) && owner != me);
+        let user = &mut self.users[slot as usize];
+        user.last = recipient;
+        let stamp = Stamp {
+            class: if echo { b'D' } else { b'T' },
+            run: self.assignment.run,
+            worker: me,
+            number,
+            sender: user.account,
+            due,
+        };
+        user.out.extend_from_slice(b"' id='");
+        stamp.write(&mut user.out);
+        (owner, number)
+    }
+
+    /// Sends presence that was due at `due`.
+    pub(super) fn send_presence(
+        &mut self,
+        slot: u32,
+        kind: PresenceKind,
+        to: Option<&Destination>,
+        show: Option<&Text>,
+        status: Option<&Text>,
+        due: u64,
+    ) {
+        if self.skips(slot) {
+            return;
+        }
+        let to = match to {
+            Some(to) => match self.destination(slot, to) {
+                To::Nobody => return,
+                to => Some(to),
+            },
+            None => None,
+        };
+        let (show, status) = (show.map(|text| self.text(slot, text)), status.map(|text| self.text(slot, text)));
+        let begin = self.users[slot as usize].out.len();
+        self.users[slot as usize].out.extend_from_slice(b"<presence");
+        if let Some(to) = &to {
+            self.users[slot as usize].out.extend_from_slice(b" to='");
+            self.write_to(slot, to);
+            self.users[slot as usize].out.push(b'\'');
+        }
+        let name = match kind {
+            PresenceKind::Available => None,
+            PresenceKind::Unavailable => Some("unavailable"),
+            PresenceKind::Subscribe => Some("subscribe"),
+            PresenceKind::Subscribed => Some("subscribed"),
+            PresenceKind::Unsubscribe => Some("unsubscribe"),
+            PresenceKind::Probe => Some("probe"),
+        };
+        let stamps = self.plan.options.stamps && kind == PresenceKind::Available;
+        let (run, worker) = (self.assignment.run, self.assignment.worker);
+        let user = &mut self.users[slot as usize];
+        if let Some(name) = name {
+            user.out.extend_from_slice(format!(" type='{name}'").as_bytes());
+        }
+        if stamps {
+            user.out.extend_from_slice(b" id='");
+            Stamp { class: b'P', run, worker, number: 0, sender: user.account, due }.write(&mut user.out);
+            user.out.push(b'\'');
+        }
+        if show.is_none() && status.is_none() {
+            user.out.extend_from_slice(b"/>");
+        } else {
+            user.out.push(b'>');
+            for (name, text) in [("show", show), ("status", status)] {
+                if let Some(text) = text {
+                    user.out.extend_from_slice(format!("<{name}>").as_bytes());
+                    xml::escape::text(&text, &mut user.out);
+                    user.out.extend_from_slice(format!("</{name}>").as_bytes());
+                }
+            }
+            user.out.extend_from_slice(b"</presence>");
+        }
+        self.sent_stanza(slot, begin, Counter::PresenceSent);
+        if to.is_none() {
+            match kind {
+                PresenceKind::Available => self.appears(slot),
+                PresenceKind::Unavailable => self.disappear(slot),
+                _ => {}
+            }
+        }
+    }
+
+    /// The first presence of a session is out: it counts as available once the server has reflected it.
+    fn appears(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        if user.is(super::user::AVAILABLE) || user.is(super::user::APPEARING) {
+            return;
+        }
+        user.set(super::user::APPEARING, true);
+        self.appearing.push_back((slot, user.arrived, crate::clock::now_us()));
+    }
+
+    /// Asks for the roster.
+    pub(super) fn send_roster(&mut self, slot: u32, due: u64) -> u32 {
+        self.send_request(slot, b'R', due, None, |out| {
+            out.extend_from_slice(b"<query xmlns='jabber:iq:roster'/>");
+        })
+    }
+
+    /// Sends a ping.
+    pub(super) fn send_ping(&mut self, slot: u32, to: Option<&Destination>, due: u64) -> Option<u32> {
+        let to = match to {
+            None | Some(Destination::Server) => None,
+            Some(to) => match self.destination(slot, to) {
+                To::Nobody => return None,
+                // A ping of a bare address is answered by its server; what is wanted is the client.
+                To::User(user) => Some(self.full_address(user)),
+                To::Address(address) => Some(address),
+            },
+        };
+        let class = if to.is_some() { b'N' } else { b'P' };
+        let address = to.unwrap_or_else(|| self.plan.target.domain.clone());
+        Some(self.send_request(slot, class, due, Some(&address), |out| {
+            out.extend_from_slice(b"<ping xmlns='urn:xmpp:ping'/>");
+        }))
+    }
+
+    /// The full address of a user if this worker has it online, the bare one otherwise.
+    fn full_address(&self, account: u32) -> String {
+        let mut address = String::new();
+        self.names.bare(account, &mut address);
+        if let Some(slot) = self.slots[account as usize].checked_sub(1) {
+            let user = &self.users[slot as usize];
+            if !user.resource.is_empty() {
+                address.push('/');
+                address.push_str(&user.resource);
+            }
+        }
+        address
+    }
+
+    /// Changes the roster.
+    pub(super) fn send_roster_set(
+        &mut self,
+        slot: u32,
+        change: RosterChange,
+        to: &Destination,
+        name: Option<&Text>,
+        group: Option<&Text>,
+        due: u64,
+    ) -> Option<u32> {
+        let mut address = String::new();
+        match self.destination(slot, to) {
+            To::Nobody => return None,
+            To::User(user) => self.names.bare(user, &mut address),
+            To::Address(text) => address = text,
+        }
+        let (name, group) = (name.map(|text| self.text(slot, text)), group.map(|text| self.text(slot, text)));
+        let number = self.begin_request(slot);
+        let begin = self.users[slot as usize].out.len();
+        let out = &mut self.users[slot as usize].out;
+        out.extend_from_slice(b"<iq type='set' id='");
+        request_id(b'W', number, due, out);
+        out.extend_from_slice(b"'>");
+        let mut writer = xml::Writer::new(out);
+        writer.start_ns("query", xml::Ns::Roster).start("item").attr("jid", &address);
+        if change == RosterChange::Remove {
+            writer.attr("subscription", "remove");
+        } else {
+            writer.attr_opt("name", name.as_deref());
+            if let Some(group) = group {
+                writer.leaf("group", &group);
+            }
+        }
+        writer.end().end();
+        writer.finish();
+        out.extend_from_slice(b"</iq>");
+        self.sent_stanza(slot, begin, Counter::IqSent);
+        Some(number)
+    }
+
+    fn send_request(
+        &mut self,
+        slot: u32,
+        class: u8,
+        due: u64,
+        to: Option<&str>,
+        payload: impl FnOnce(&mut Vec<u8>),
+    ) -> u32 {
+        let number = self.begin_request(slot);
+        let out = &mut self.users[slot as usize].out;
+        let begin = out.len();
+        out.extend_from_slice(b"<iq type='get' id='");
+        request_id(class, number, due, out);
+        if let Some(to) = to {
+            out.extend_from_slice(b"' to='");
+            xml::escape::attr(to, out);
+        }
+        out.extend_from_slice(b"'>");
+        payload(out);
+        out.extend_from_slice(b"</iq>");
+        self.sent_stanza(slot, begin, Counter::IqSent);
+        number
+    }
+
+    /// Sends an echo of a message back to its sender.
+    pub(super) fn send_echo(&mut self, slot: u32, stamp: Stamp) {
+        if self.skips(slot) {
+            return;
+        }
+        let begin = self.users[slot as usize].out.len();
+        self.users[slot as usize].out.extend_from_slice(b"<message type='chat' to='");
+        self.write_to(slot, &To::User(stamp.sender));
+        let out = &mut self.users[slot as usize].out;
+        out.extend_from_slice(b"' id='");
+        Stamp { class: b'E', ..stamp }.write(out);
+        out.extend_from_slice(b"'><body>echo</body></message>");
+        self.managed(slot, begin);
+        self.record.add(Counter::StanzasOut, 1);
+        self.touch(slot);
+    }
+
+    /// Starts messages to and fro.
+    pub(super) fn start_bounce(&mut self, slot: u32, in_flight: u32, size: u32, due: u64) {
+        self.users[slot as usize].wait = Wait::Bounce;
+        for _ in 0..in_flight {
+            self.send_message(slot, &Destination::Partner, &Body::Size(size), MessageKind::Chat, &Ack::None, due);
+        }
+    }
+
+    /// A number that nobody else in the run has.
+    pub(super) fn unique(&mut self, out: &mut String) {
+        let workers = self.assignment.clocks.len().max(1) as u64;
+        push_number(self.next_unique * workers + u64::from(self.assignment.worker), out);
+        self.next_unique += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{read_request_id, request_id};
+
+    #[test]
+    fn ids_of_requests_are_read_back() {
+        let mut id = Vec::new();
+        request_id(b'R', 77, 0xABCDEF, &mut id);
+        assert_eq!(read_request_id(std::str::from_utf8(&id).unwrap()), Some((b'R', 77, 0xABCDEF)));
+        for other in ["", "Q", "QR", "QR1", "R1-2", "QR1-x", "QR1-2-3"] {
+            assert_eq!(read_request_id(other), None, "{other}");
+        }
+    }
+}
