@@ -40,8 +40,11 @@ pub(crate) struct Arrivals {
 impl Arrivals {
     /// The schedule of a plan.
     pub(crate) fn new(plan: &'static Plan) -> Self {
-        let mut starts: Vec<_> =
-            plan.starts.iter().map(|start| Arrival { at: start.at_ms * 1_000, session: start.session }).collect();
+        let mut starts: Vec<_> = plan
+            .starts
+            .iter()
+            .map(|start| Arrival { at: start.at_ms * 1_000, session: start.session })
+            .collect();
         starts.sort_by_key(|start| start.at);
         let mut arrivals = Self {
             plan,
@@ -86,7 +89,8 @@ impl Arrivals {
     /// When somebody arrives next, or a phase ends.
     pub(crate) fn next_at(&self) -> Option<u64> {
         let start = self.starts.get(self.start).map(|start| start.at);
-        let arrival = if self.held { None } else { self.next.map(|next| next.at).or_else(|| self.phase_end()) };
+        let arrival =
+            if self.held { None } else { self.next.map(|next| next.at).or_else(|| self.phase_end()) };
         match (start, arrival) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -281,7 +285,8 @@ mod tests {
     #[test]
     fn a_phase_can_wait_for_its_users() {
         let first = Phase { max_users: Some(2), wait_all_end: true, ..phase(1.0) };
-        let mut arrivals = Arrivals::new(plan(vec![first, Phase { max_users: Some(1), ..phase(1.0) }], &[1.0]));
+        let mut arrivals =
+            Arrivals::new(plan(vec![first, Phase { max_users: Some(1), ..phase(1.0) }], &[1.0]));
         assert_eq!(all(&mut arrivals), [0, 1_000_000]);
         assert!(arrivals.held() && arrivals.next_at().is_none());
         arrivals.resume(9_000_000);

@@ -10,9 +10,7 @@ use rustix::event::epoll::{self, EventFlags};
 use xml::{Limits, Scan};
 
 use super::run::{Engine, Stage};
-use super::user::{
-    AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, NOBODY, SLOW, User, Wait,
-};
+use super::user::{AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, NOBODY, SLOW, User, Wait};
 use crate::clock::now_us;
 use crate::measure::{Counter, Gauge, Timing};
 use crate::plan::Security;
@@ -56,15 +54,19 @@ impl Engine {
 
     /// Begins to connect. What is measured counts from `due` of the user.
     pub(super) fn connect(&mut self, slot: u32) {
-        let addresses = match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_ref()) {
+        let addresses = match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_ref())
+        {
             Some((addresses, _)) => addresses.as_slice(),
             None => &self.plan.target.addresses,
         };
         let turn = self.next_turn;
         self.next_turn += 1;
         let to = addresses[turn % addresses.len()];
-        let sources =
-            if self.assignment.sources.is_empty() { &self.plan.target.sources } else { &self.assignment.sources };
+        let sources = if self.assignment.sources.is_empty() {
+            &self.plan.target.sources
+        } else {
+            &self.assignment.sources
+        };
         // Neighbours in time get different sources, and each source all targets.
         let source = (!sources.is_empty()).then(|| SocketAddr::new(sources[turn % sources.len()], 0));
         let options = Options {
@@ -461,7 +463,10 @@ impl Engine {
             Wait::Free | Wait::Pause | Wait::Retry | Wait::Meanwhile | Wait::Bounce | Wait::End => {}
             Wait::Closing => self.free(slot),
             Wait::Connected => {
-                self.connect_failed(slot, &io::Error::from_raw_os_error(rustix::io::Errno::TIMEDOUT.raw_os_error()));
+                self.connect_failed(
+                    slot,
+                    &io::Error::from_raw_os_error(rustix::io::Errno::TIMEDOUT.raw_os_error()),
+                );
             }
             _ if !user.is(LOGGED_IN) => {
                 self.record.add(Counter::Timeouts, 1);

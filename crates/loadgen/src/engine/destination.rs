@@ -19,7 +19,9 @@ impl Engine {
                 self.next_account = (next + 1) % accounts.max(1);
                 (Some(next), "")
             }
-            Destination::Previous => (Some(user.last).filter(|last| *last != NOBODY), "no-previous-destination"),
+            Destination::Previous => {
+                (Some(user.last).filter(|last| *last != NOBODY), "no-previous-destination")
+            }
             Destination::Contact => {
                 let count = user.contacts.len() as u32;
                 (user.contacts.get(self.rng.below(count) as usize).copied(), "no-contact")

@@ -118,7 +118,9 @@ impl Engine {
 
     /// A message of `stamp.sender`, a user of this worker, has arrived.
     fn delivered(&mut self, stamp: Stamp, now: u64) {
-        let Some(slot) = self.slots.get(stamp.sender as usize).and_then(|slot| slot.checked_sub(1)) else { return };
+        let Some(slot) = self.slots.get(stamp.sender as usize).and_then(|slot| slot.checked_sub(1)) else {
+            return;
+        };
         if self.users[slot as usize].wait == Wait::Delivery(self.assignment.worker, stamp.number) {
             self.go_on(slot, now);
         }
@@ -169,7 +171,11 @@ impl Engine {
             let took = now.saturating_sub(stamp.due);
             self.record.time(Timing::PresenceEcho, took);
             self.judge(slot, took);
-        } else if same_clock && user.is(AVAILABLE) && stamp.due >= user.arrived && !head.payloads().contains(Ns::Delay) {
+        } else if same_clock
+            && user.is(AVAILABLE)
+            && stamp.due >= user.arrived
+            && !head.payloads().contains(Ns::Delay)
+        {
             // What was sent before this user came is the answer to a probe, and no delivery.
             self.record.time(Timing::Presence, now.saturating_sub(stamp.due));
         }
@@ -280,7 +286,9 @@ impl Engine {
             Compiled::Stanza { name, kind, namespace } => {
                 return self.fits(slot, bytes, head, *name, *kind, *namespace);
             }
-            Compiled::Regex(regex) => return std::str::from_utf8(bytes).is_ok_and(|text| regex.is_match(text)),
+            Compiled::Regex(regex) => {
+                return std::str::from_utf8(bytes).is_ok_and(|text| regex.is_match(text));
+            }
             Compiled::Contains(text) => *text,
         };
         let text = self.text(slot, text);
@@ -302,7 +310,8 @@ impl Engine {
         let Ok(tree) = Tree::parse(bytes, &self.users[slot as usize].scope, &LIMITS) else { return false };
         let root = tree.root();
         kind.is_none_or(|kind| root.attr("type").is_some_and(|value| value == kind))
-            && namespace.is_none_or(|namespace| root.child_elements().any(|child| child.ns_text() == namespace))
+            && namespace
+                .is_none_or(|namespace| root.child_elements().any(|child| child.ns_text() == namespace))
     }
 
     /// What was waited for is here.

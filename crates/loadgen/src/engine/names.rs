@@ -124,7 +124,16 @@ mod tests {
         names.bare(7, &mut bare);
         assert_eq!((bare.as_str(), names.password(7).as_str()), ("u107@a.org", "p107"));
         assert_eq!(names.number("u107@a.org/x"), Some(7));
-        for other in ["u99@a.org", "u150@a.org", "u0107@a.org", "v107@a.org", "u107@b.org", "a.org", "u@a.org", "u-1@a.org"] {
+        for other in [
+            "u99@a.org",
+            "u150@a.org",
+            "u0107@a.org",
+            "v107@a.org",
+            "u107@b.org",
+            "a.org",
+            "u@a.org",
+            "u-1@a.org",
+        ] {
             assert_eq!(names.number(other), None, "{other}");
         }
     }

@@ -135,8 +135,7 @@ impl Engine {
         } else {
             Binding::None
         };
-        let begun =
-            Exchange::begin(choice.mechanism, &name, &password, None, binding, &nonce());
+        let begun = Exchange::begin(choice.mechanism, &name, &password, None, binding, &nonce());
         let (exchange, initial) = match begun {
             Ok(begun) => begun,
             Err(error) => return self.login_failed(slot, "login:credentials", &error.to_string()),
@@ -206,7 +205,11 @@ impl Engine {
         let login = user.login.get_or_insert_default();
         let Some(exchange) = &mut login.exchange else { return };
         let result = from_base64(text.trim()).and_then(|data| {
-            if name == "challenge" { exchange.challenge(&data, &mut self.keys).map(Some) } else { exchange.success(&data).map(|()| None) }
+            if name == "challenge" {
+                exchange.challenge(&data, &mut self.keys).map(Some)
+            } else {
+                exchange.success(&data).map(|()| None)
+            }
         });
         match result {
             Ok(Some(answer)) => {
@@ -313,11 +316,16 @@ impl Engine {
                     self.record.time(Timing::OpenSession, now - since);
                 }
                 self.users[slot as usize].set(SESSION_OPEN, true);
-                if self.users[slot as usize].is(LOGGED_IN) { self.go_on(slot, now) } else { self.ready(slot, now) }
+                if self.users[slot as usize].is(LOGGED_IN) {
+                    self.go_on(slot, now)
+                } else {
+                    self.ready(slot, now)
+                }
             }
             b'G' => {
                 let due = self.users[slot as usize].due;
-                let condition = if good { None } else { Some(error_condition(bytes, &self.users[slot as usize].scope)) };
+                let condition =
+                    if good { None } else { Some(error_condition(bytes, &self.users[slot as usize].scope)) };
                 match condition.as_deref() {
                     None => self.record.time(Timing::Register, now.saturating_sub(due)),
                     // Somebody has made it before: that is what was wanted.
@@ -396,7 +404,9 @@ impl Engine {
             tree.root().attr(name).map(std::borrow::Cow::into_owned)
         };
         let wait = user.wait;
-        let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else { return };
+        let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else {
+            return;
+        };
         match name {
             "r" => {
                 let answer = format!("<a xmlns='urn:xmpp:sm:3' h='{}'/>", management.received);
@@ -487,7 +497,9 @@ impl Engine {
 
     fn ask_resume(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
-        let Some(management) = user.extra.as_ref().and_then(|extra| extra.management.as_ref()) else { return };
+        let Some(management) = user.extra.as_ref().and_then(|extra| extra.management.as_ref()) else {
+            return;
+        };
         let mut resume = b"<resume xmlns='urn:xmpp:sm:3' previd='".to_vec();
         xml::escape::attr(management.id.as_deref().unwrap_or_default(), &mut resume);
         resume.extend_from_slice(format!("' h='{}'/>", management.received).as_bytes());
@@ -499,7 +511,9 @@ impl Engine {
     /// A stanza of `slot` has been put into its `out`, from `begin` on.
     pub(super) fn managed(&mut self, slot: u32, begin: usize) {
         let user = &mut self.users[slot as usize];
-        let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else { return };
+        let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else {
+            return;
+        };
         if !management.enabled {
             return;
         }
@@ -540,7 +554,8 @@ impl Management {
 pub(super) fn error_condition(bytes: &[u8], scope: &Scope) -> String {
     let condition = Tree::parse(bytes, scope, &LIMITS).ok().and_then(|tree| {
         let error = tree.root().child_elements().find(|child| child.name() == "error")?;
-        let named = error.child_elements().find(|child| child.ns_text() == "urn:ietf:params:xml:ns:xmpp-stanzas")?;
+        let named =
+            error.child_elements().find(|child| child.ns_text() == "urn:ietf:params:xml:ns:xmpp-stanzas")?;
         Some(named.name().to_owned())
     });
     condition.unwrap_or_else(|| "unknown".to_owned())
@@ -558,7 +573,9 @@ fn read_features(bytes: &[u8], scope: &Scope) -> Result<Features, xml::Error> {
                 }
             }
             ("urn:xmpp:sasl-cb:0", "sasl-channel-binding") => {
-                let types = child.child_elements().filter_map(|inner| inner.attr("type").map(|name| name.into_owned()));
+                let types = child
+                    .child_elements()
+                    .filter_map(|inner| inner.attr("type").map(|name| name.into_owned()));
                 features.bindings = Some(types.collect());
             }
             ("urn:ietf:params:xml:ns:xmpp-session", "session") => {
@@ -594,15 +611,15 @@ mod tests {
         let ejabberd = b"<stream:features><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>\
             <session xmlns='urn:ietf:params:xml:ns:xmpp-session'><optional/></session></stream:features>";
         assert!(!read_features(ejabberd, &Scope::client()).unwrap().session);
-        let old = b"<stream:features><session xmlns='urn:ietf:params:xml:ns:xmpp-session'/></stream:features>";
+        let old =
+            b"<stream:features><session xmlns='urn:ietf:params:xml:ns:xmpp-session'/></stream:features>";
         assert!(read_features(old, &Scope::client()).unwrap().session);
     }
 
     /// XEP-0198 section 4: `h` wraps, and what was never sent cannot be acknowledged.
     #[test]
     fn acknowledgements_wrap_and_are_not_believed_blindly() {
-        let mut management =
-            Management { sent: 1, acknowledged: u32::MAX, ..Management::default() };
+        let mut management = Management { sent: 1, acknowledged: u32::MAX, ..Management::default() };
         for stanza in ["a", "b"] {
             management.kept.push_back(stanza.as_bytes().into());
             management.bytes += 1;

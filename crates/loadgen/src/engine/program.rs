@@ -19,23 +19,55 @@ pub(crate) enum Op {
     LoginBegin,
     Connect,
     StartTls,
-    Authenticate { mechanisms: &'static [String], credentials: Option<&'static (Text, Text)> },
-    Bind { resource: Option<&'static Text> },
+    Authenticate {
+        mechanisms: &'static [String],
+        credentials: Option<&'static (Text, Text)>,
+    },
+    Bind {
+        resource: Option<&'static Text>,
+    },
     Raw(Box<RawOp>),
-    WaitFor { pattern: Compiled, timeout_ms: u64 },
+    WaitFor {
+        pattern: Compiled,
+        timeout_ms: u64,
+    },
     /// Pushes a frame with the turns that are left.
-    LoopBegin { times: Option<u32>, first: i64, counter: Option<&'static str>, end: Pc },
+    LoopBegin {
+        times: Option<u32>,
+        first: i64,
+        counter: Option<&'static str>,
+        end: Pc,
+    },
     /// Goes to `begin` again if turns are left, pops otherwise.
-    LoopEnd { begin: Pc, increment: i64, counter: Option<&'static str> },
+    LoopEnd {
+        begin: Pc,
+        increment: i64,
+        counter: Option<&'static str>,
+    },
     /// Goes to `exit` unless the condition holds.
-    Unless { condition: &'static Condition, exit: Pc },
+    Unless {
+        condition: &'static Condition,
+        exit: Pc,
+    },
     /// Pushes a frame; the variable gets the first value, or the loop is left out.
-    EachBegin { variable: &'static str, list: &'static str, end: Pc },
-    EachEnd { variable: &'static str, list: &'static str, begin: Pc },
+    EachBegin {
+        variable: &'static str,
+        list: &'static str,
+        end: Pc,
+    },
+    EachEnd {
+        variable: &'static str,
+        list: &'static str,
+        begin: Pc,
+    },
     Jump(Pc),
     TransactionBegin,
     TransactionEnd(u16),
-    Meanwhile { duration: Option<Time>, activities: &'static [Activity], raws: Vec<Option<RawOp>> },
+    Meanwhile {
+        duration: Option<Time>,
+        activities: &'static [Activity],
+        raws: Vec<Option<RawOp>>,
+    },
 }
 
 /// Raw text with its compiled conditions.
@@ -79,7 +111,11 @@ impl Program {
     pub(crate) fn new(session: &'static Session, security: Security) -> Result<Self> {
         let mut compiler = Compiler { ops: Vec::new(), security, contacts: false };
         compiler.steps(&session.steps)?;
-        ensure!(compiler.ops.len() < usize::from(Pc::MAX), "the session {} has more than 65 000 steps", session.name);
+        ensure!(
+            compiler.ops.len() < usize::from(Pc::MAX),
+            "the session {} has more than 65 000 steps",
+            session.name
+        );
         Ok(Self {
             ops: compiler.ops,
             accept_subscriptions: session.accept_subscriptions,
@@ -242,11 +278,9 @@ fn raw(step: &'static Step) -> Result<Option<RawOp>> {
 
 fn compile(pattern: &'static Pattern) -> Result<Compiled> {
     Ok(match pattern {
-        Pattern::Stanza { name, kind, namespace } => Compiled::Stanza {
-            name: name.as_deref(),
-            kind: kind.as_deref(),
-            namespace: namespace.as_deref(),
-        },
+        Pattern::Stanza { name, kind, namespace } => {
+            Compiled::Stanza { name: name.as_deref(), kind: kind.as_deref(), namespace: namespace.as_deref() }
+        }
         Pattern::Contains(text) => Compiled::Contains(text),
         Pattern::Regex(pattern) => Compiled::Regex(regex(pattern)?),
     })

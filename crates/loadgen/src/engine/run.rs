@@ -504,7 +504,6 @@ fn tls_client(plan: &Plan) -> Result<TlsClient> {
         Some(pem) => Trust::Pem(pem.clone().into_bytes()),
         None => Trust::Any,
     };
-    let options =
-        TlsOptions { trust, identity, resumption: tls.resume, tls12: true, tls13: !tls.only_tls12 };
+    let options = TlsOptions { trust, identity, resumption: tls.resume, tls12: true, tls13: !tls.only_tls12 };
     TlsClient::new(&options).context("TLS cannot be set up")
 }

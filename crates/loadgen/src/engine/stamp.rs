@@ -51,7 +51,13 @@ impl Stamp {
     /// Appends it.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.push(self.class);
-        let fields = [u64::from(self.run), u64::from(self.worker), u64::from(self.number), u64::from(self.sender), self.due];
+        let fields = [
+            u64::from(self.run),
+            u64::from(self.worker),
+            u64::from(self.number),
+            u64::from(self.sender),
+            self.due,
+        ];
         for (index, field) in fields.into_iter().enumerate() {
             if index > 0 {
                 out.push(b'-');
@@ -86,7 +92,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let stamp = Stamp { class: b'T', run: 0xABCD_1234, worker: 3, number: u32::MAX, sender: 0, due: 1 << 50 };
+        let stamp =
+            Stamp { class: b'T', run: 0xABCD_1234, worker: 3, number: u32::MAX, sender: 0, due: 1 << 50 };
         let mut id = Vec::new();
         stamp.write(&mut id);
         let id = String::from_utf8(id).unwrap();
@@ -97,7 +104,16 @@ mod tests {
 
     #[test]
     fn other_ids_are_not_ours() {
-        for id in ["", "T", "T1-2-3-4", "T1-2-3-4-5-6", "X1-2-3-4-5", "T1-2-3-4-g", "T1-20000-3-4-5", "T1-2-3-4-11112222333344445"] {
+        for id in [
+            "",
+            "T",
+            "T1-2-3-4",
+            "T1-2-3-4-5-6",
+            "X1-2-3-4-5",
+            "T1-2-3-4-g",
+            "T1-20000-3-4-5",
+            "T1-2-3-4-11112222333344445",
+        ] {
             assert_eq!(Stamp::read(id, 1), None, "{id}");
         }
         assert!(Stamp::read("P1-2-3-4-5", 1).is_some());

@@ -23,12 +23,6 @@ enum Next {
 }
 
 impl Engine {
-    /// The program of a user; programs live as long as the engine and are never changed.
-    fn op(&self, slot: u32) -> Option<&Op> {
-        let user = &self.users[slot as usize];
-        user.program(&self.programs).ops.get(usize::from(user.pc))
-    }
-
     /// What was waited for has happened: the next step.
     pub(super) fn go_on(&mut self, slot: u32, now: u64) {
         self.timers.limit(slot, 0);
@@ -119,7 +113,8 @@ impl Engine {
                 }
             }
             Op::EachBegin { variable, list, end } => {
-                let first = self.variable(slot, list).and_then(|list| list.split(super::text::BETWEEN).next());
+                let first =
+                    self.variable(slot, list).and_then(|list| list.split(super::text::BETWEEN).next());
                 match first.map(str::to_owned) {
                     Some(first) if !first.is_empty() => {
                         self.set_variable(slot, variable, first);
@@ -181,8 +176,10 @@ impl Engine {
         let Some(frame) = self.users[slot as usize].extra().frames.last_mut() else { return };
         frame.value += 1;
         let index = frame.value as usize;
-        let next =
-            self.variable(slot, list).and_then(|list| list.split(super::text::BETWEEN).nth(index)).map(str::to_owned);
+        let next = self
+            .variable(slot, list)
+            .and_then(|list| list.split(super::text::BETWEEN).nth(index))
+            .map(str::to_owned);
         match next {
             Some(next) => {
                 self.set_variable(slot, variable, next);
@@ -462,7 +459,7 @@ impl Engine {
         }
     }
 
-    /// The pattern that the op before `pc` waits for.
+    /// The op that this user waits for; programs live as long as the engine and are never changed.
     pub(super) fn awaited(&self, slot: u32) -> Option<&Op> {
         let user = &self.users[slot as usize];
         user.program(&self.programs).ops.get(usize::from(user.pc).wrapping_sub(1))

@@ -125,7 +125,14 @@ impl Tally {
     }
 
     /// Notes that `number` of `worker` has arrived.
-    pub(crate) fn arrive(&mut self, worker: u16, number: u32, sender: u32, recipient: u32, delayed: bool) -> Arrival {
+    pub(crate) fn arrive(
+        &mut self,
+        worker: u16,
+        number: u32,
+        sender: u32,
+        recipient: u32,
+        delayed: bool,
+    ) -> Arrival {
         let Some(receipts) = self.receipts.get_mut(usize::from(worker)) else { return Arrival::Absurd };
         let arrival = receipts.note(number, sender, recipient, &mut self.unchecked);
         if matches!(arrival, Arrival::New | Arrival::Late) {
@@ -204,7 +211,10 @@ mod tests {
     #[test]
     fn every_kind_of_arrival() {
         let mut tally = Tally::new(2, 10);
-        assert_eq!((tally.number(1, 7, true), tally.number(1, 8, false), tally.number(0, 1, true)), (0, 1, 0));
+        assert_eq!(
+            (tally.number(1, 7, true), tally.number(1, 8, false), tally.number(0, 1, true)),
+            (0, 1, 0)
+        );
         assert_eq!(tally.arrive(1, 1, 3, 4, false), Arrival::New);
         assert_eq!(tally.arrive(1, 0, 3, 4, true), Arrival::Late);
         assert_eq!(tally.arrive(1, 0, 3, 4, false), Arrival::Duplicate);

@@ -2,10 +2,10 @@
 //!
 //! Trap: everything goes through [`Engine::sent_stanza`], which counts it and keeps it for stream management.
 
+use super::connection::FULL;
 use super::names::push_number;
 use super::run::Engine;
 use super::stamp::{Stamp, hex, unhex};
-use super::connection::FULL;
 use super::user::Wait;
 use crate::measure::{Counter, Gauge};
 use crate::plan::{Ack, Body, Destination, MessageKind, PresenceKind, RosterChange, Text};
@@ -181,7 +181,8 @@ impl Engine {
             },
             None => None,
         };
-        let (show, status) = (show.map(|text| self.text(slot, text)), status.map(|text| self.text(slot, text)));
+        let (show, status) =
+            (show.map(|text| self.text(slot, text)), status.map(|text| self.text(slot, text)));
         let begin = self.users[slot as usize].out.len();
         self.users[slot as usize].out.extend_from_slice(b"<presence");
         if let Some(to) = &to {
@@ -365,7 +366,14 @@ impl Engine {
     pub(super) fn start_bounce(&mut self, slot: u32, in_flight: u32, size: u32, due: u64) {
         self.users[slot as usize].wait = Wait::Bounce;
         for _ in 0..in_flight {
-            self.send_message(slot, &Destination::Partner, &Body::Size(size), MessageKind::Chat, &Ack::None, due);
+            self.send_message(
+                slot,
+                &Destination::Partner,
+                &Body::Size(size),
+                MessageKind::Chat,
+                &Ack::None,
+                due,
+            );
         }
     }
 
