@@ -169,7 +169,7 @@ impl Arrivals {
         if phase.rate <= 0.0 || full || (phase.max_users.is_none() && phase.duration_ms.is_none()) {
             return;
         }
-        if phase.poisson && (self.done == 0 || self.done % u64::from(phase.batch.max(1)) == 0) {
+        if phase.poisson && self.done.is_multiple_of(u64::from(phase.batch.max(1))) {
             self.waited += self.rng.exponential(f64::from(phase.batch.max(1)) / phase.rate);
         }
         let offset = self.offset(phase, self.done);

@@ -268,6 +268,15 @@ impl Engine {
                     let element = &input[at + start..at + end];
                     at += end;
                     self.element(slot, element);
+                    // RFC 6120 section 5.4.3.3: what stands behind <proceed/> was not protected.
+                    if self.users[slot as usize].wait == Wait::Handshake && at < input.len() {
+                        self.login_failed(
+                            slot,
+                            "login:tls",
+                            "the server sent something in plain behind <proceed/>",
+                        );
+                        return input.len();
+                    }
                 }
                 Ok(Scan::Close { .. }) => {
                     self.ended(slot, None);

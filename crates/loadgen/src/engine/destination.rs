@@ -20,8 +20,12 @@ impl Engine {
                 (Some(next), "")
             }
             Destination::Previous => {
-                (Some(user.last).filter(|last| *last != NOBODY), "no-previous-destination")
+                (Some(user.last_message).filter(|last| *last != NOBODY), "no-previous-destination")
             }
+            Destination::LastContact => {
+                (Some(user.last_contact).filter(|last| *last != NOBODY), "no-previous-contact")
+            }
+            Destination::First => (Some(0), ""),
             Destination::Contact => {
                 let count = user.contacts.len() as u32;
                 (user.contacts.get(self.rng.below(count) as usize).copied(), "no-contact")
@@ -42,7 +46,7 @@ impl Engine {
             Destination::Server => return To::Address(self.plan.target.domain.clone()),
             Destination::Jid(text) => {
                 let address = self.text(slot, text);
-                return match self.names.number(&address) {
+                return match self.names.index(&address) {
                     Some(user) => {
                         self.users[slot as usize].last = user;
                         // A full address is meant as it is.

@@ -73,7 +73,7 @@ impl Engine {
             if stamp.class != b'E' {
                 self.record.add(Counter::MessagesRefused, 1);
                 self.record.shift(Gauge::UnderWay, -1);
-                if let Some(recipient) = head.from(bytes).and_then(|from| self.names.number(&from)) {
+                if let Some(recipient) = head.from(bytes).and_then(|from| self.names.index(&from)) {
                     self.tally.refused.add(recipient);
                 }
             }
@@ -229,7 +229,7 @@ impl Engine {
             self.record.add(Counter::IqErrors, 1);
         }
         let awaited = self.users[slot as usize].wait == Wait::Answer(number);
-        if matches!(class, b'B' | b'S' | b'G' | b'U') {
+        if matches!(class, b'B' | b'L' | b'S' | b'G' | b'U') {
             if awaited {
                 self.negotiated(slot, class, head, bytes);
             }
@@ -267,7 +267,7 @@ impl Engine {
         let Some(query) = tree.root().child("query", Ns::Roster) else { return };
         let contacts = query
             .child_elements()
-            .filter_map(|item| self.names.number(&item.attr("jid")?))
+            .filter_map(|item| self.names.index(&item.attr("jid")?))
             .collect::<Vec<_>>();
         self.users[slot as usize].contacts = contacts.into();
     }
@@ -381,10 +381,10 @@ impl Engine {
                 self.record.error(&format!("match:{name}"));
             }
             match check.action {
-                MatchAction::Continue => return None,
+                MatchAction::Continue => continue,
                 MatchAction::Log => {
                     self.record.log(|| format!("match {}: {text}", check.regex));
-                    return None;
+                    continue;
                 }
                 MatchAction::AbortRun => {
                     self.refusal = Some(format!("a match of the plan aborted the run: {}", check.regex));

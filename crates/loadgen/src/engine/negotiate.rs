@@ -101,21 +101,12 @@ impl Engine {
 
     /// Begins SASL with the strongest mechanism that is offered and wanted.
     pub(super) fn authenticate(&mut self, slot: u32, wanted: &[String], credentials: Option<&(Text, Text)>) {
-        let account = self.users[slot as usize].account;
         let mut wanted: Vec<Mechanism> = wanted.iter().filter_map(|name| Mechanism::parse(name)).collect();
         let anonymous = matches!(self.plan.accounts.source, AccountSource::Anonymous { .. });
         if wanted.is_empty() && anonymous {
             wanted.push(Mechanism::Anonymous);
         }
-        let (name, password) = match credentials {
-            Some((name, password)) => (self.text(slot, name), self.text(slot, password)),
-            None if anonymous => (String::new(), String::new()),
-            None => {
-                let mut name = String::new();
-                self.names.name(account, &mut name);
-                (name, self.names.password(account))
-            }
-        };
+        let (name, password) = self.credentials(slot, credentials);
         let user = &mut self.users[slot as usize];
         let (exporter, end_point) = match &user.socket {
             Some(socket) => (socket.tls_exporter(), socket.server_end_point()),
@@ -156,16 +147,55 @@ impl Engine {
         self.limit(slot, self.plan.options.answer_timeout_ms);
     }
 
+    /// Name and password of a user; empty for anonymous ones.
+    fn credentials(&mut self, slot: u32, given: Option<&(Text, Text)>) -> (String, String) {
+        match given {
+            Some((name, password)) => (self.text(slot, name), self.text(slot, password)),
+            None => {
+                let account = self.users[slot as usize].account;
+                let mut name = String::new();
+                self.names.name(account, &mut name);
+                (name, self.names.password(account))
+            }
+        }
+    }
+
+    /// XEP-0078 (2.5) section 3.1 with the password in the clear, in one request.
+    pub(super) fn authenticate_legacy(
+        &mut self,
+        slot: u32,
+        resource: &Text,
+        credentials: Option<&(Text, Text)>,
+    ) {
+        let resource = self.text(slot, resource);
+        let (name, password) = self.credentials(slot, credentials);
+        let number = self.begin_request(slot);
+        let user = &mut self.users[slot as usize];
+        user.login().since = now_us();
+        user.wait = Wait::Answer(number);
+        user.out.extend_from_slice(b"<iq type='set' id='");
+        super::writer::request_id(b'L', number, 0, &mut user.out);
+        user.out.extend_from_slice(b"'>");
+        let mut writer = xml::Writer::new(&mut user.out);
+        writer.start("query").xmlns("jabber:iq:auth");
+        writer.leaf("username", &name).leaf("password", &password).leaf("resource", &resource).end();
+        writer.finish();
+        user.out.extend_from_slice(b"</iq>");
+        user.resource = resource.into();
+        self.sent(slot, Counter::IqSent);
+        self.limit(slot, self.plan.options.answer_timeout_ms);
+    }
+
     /// An element that is no stanza.
     pub(super) fn other(&mut self, slot: u32, ns: &str, name: &str, bytes: &[u8]) {
         match (ns, name) {
             ("http://etherx.jabber.org/streams", "features") => self.features(slot, bytes),
             ("http://etherx.jabber.org/streams", "error") => self.stream_error(slot, bytes),
             (SASL, "challenge" | "success" | "failure") => self.sasl(slot, name, bytes),
-            ("urn:ietf:params:xml:ns:xmpp-tls", "proceed") => {
-                if self.users[slot as usize].wait == Wait::Proceed {
-                    self.start_tls(slot, false);
-                }
+            ("urn:ietf:params:xml:ns:xmpp-tls", "proceed")
+                if self.users[slot as usize].wait == Wait::Proceed =>
+            {
+                self.start_tls(slot, false);
             }
             ("urn:ietf:params:xml:ns:xmpp-tls", "failure") => {
                 self.login_failed(slot, "login:tls", "the server refuses STARTTLS");
@@ -296,7 +326,7 @@ impl Engine {
         self.limit(slot, self.plan.options.answer_timeout_ms);
     }
 
-    /// The answer to a request of the negotiation: `B`, `S`, `G` or `U`.
+    /// The answer to a request of the negotiation: `B`, `L`, `S`, `G` or `U`.
     pub(super) fn negotiated(&mut self, slot: u32, class: u8, head: &Head, bytes: &[u8]) {
         let now = now_us();
         let good = head.kind == Kind::Iq(IqType::Result);
@@ -309,6 +339,11 @@ impl Engine {
                 if needs_session {
                     return self.open_session(slot);
                 }
+                self.ready(slot, now);
+            }
+            b'L' if good => {
+                self.record.time(Timing::Authenticate, now - since);
+                self.judge(slot, now - since);
                 self.ready(slot, now);
             }
             b'S' => {
@@ -345,7 +380,8 @@ impl Engine {
             }
             _ => {
                 let condition = error_condition(bytes, &self.users[slot as usize].scope);
-                self.login_failed(slot, "login:bind", &format!("the server refuses to bind: {condition}"));
+                let kind = format!("login:{condition}");
+                self.login_failed(slot, &kind, &format!("the server refuses: {condition}"));
             }
         }
     }

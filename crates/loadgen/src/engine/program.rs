@@ -224,6 +224,7 @@ impl Compiler {
     }
 
     fn note(&mut self, step: &Step) {
+        let step = if let Step::NoWait(inner) = step { inner } else { step };
         use crate::plan::Destination::{Contact, OnlineContact};
         let to = match step {
             Step::Message { to, .. } | Step::RosterSet { to, .. } => Some(to),

@@ -83,6 +83,8 @@ pub(super) struct Engine {
     pub(super) dirty: Vec<u32>,
     /// Users at a barrier.
     pub(super) waiting: usize,
+    /// How many it takes, if not all.
+    pub(super) wanted: Option<usize>,
     pub(super) next_unique: u64,
     pub(super) next_turn: usize,
     /// Next line of each table.
@@ -144,6 +146,7 @@ impl Engine {
             stage: Stage::Ready,
             dirty: Vec::new(),
             waiting: 0,
+            wanted: None,
             next_unique: 0,
             next_turn: usize::from(me),
             lines: vec![0; plan.options.tables.len()],

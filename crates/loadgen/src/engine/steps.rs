@@ -229,7 +229,15 @@ impl Engine {
                 self.set_variables(slot, values);
                 return Next::Go;
             }
-            Step::Barrier { timeout_ms } => return self.barrier(slot, *timeout_ms),
+            Step::Barrier { timeout_ms, users } => return self.barrier(slot, *timeout_ms, *users),
+            Step::NoWait(inner) => {
+                self.send_without_waiting(slot, inner, due);
+                return Next::Go;
+            }
+            Step::LegacyAuthenticate { resource, credentials } => {
+                self.authenticate_legacy(slot, resource, credentials.as_ref());
+                return Next::Block;
+            }
             Step::Bounce { in_flight, duration_ms, size } => {
                 self.users[slot as usize].extra().until = duration_ms.map_or(u64::MAX, |ms| due + ms * 1_000);
                 self.start_bounce(slot, *in_flight, *size, due);
@@ -283,7 +291,7 @@ impl Engine {
         let wait = match (ack, number) {
             (Ack::None, _) | (Ack::Delivery, None) => return Next::Go,
             (Ack::Delivery, Some((worker, number))) => Wait::Delivery(worker, number),
-            (Ack::All, _) => return self.barrier(slot, self.plan.options.answer_timeout_ms),
+            (Ack::All, _) => return self.barrier(slot, self.plan.options.answer_timeout_ms, None),
             _ => Wait::Any,
         };
         self.users[slot as usize].wait = wait;
@@ -295,7 +303,7 @@ impl Engine {
         self.send_raw(slot, raw);
         match &raw.wait {
             RawWait::None => return Next::Go,
-            RawWait::All => return self.barrier(slot, self.plan.options.answer_timeout_ms),
+            RawWait::All => return self.barrier(slot, self.plan.options.answer_timeout_ms, None),
             RawWait::Any => self.users[slot as usize].wait = Wait::Any,
             RawWait::Match(_) => self.users[slot as usize].wait = Wait::Match,
         }
@@ -336,10 +344,27 @@ impl Engine {
         Next::Go
     }
 
-    /// Waits until all users of this worker are here.
-    fn barrier(&mut self, slot: u32, timeout_ms: u64) -> Next {
+    /// Sends a request whose answer is only measured.
+    fn send_without_waiting(&mut self, slot: u32, step: &Step, due: u64) {
+        match step {
+            Step::Roster => {
+                self.send_roster(slot, due);
+            }
+            Step::Ping { to } => {
+                self.send_ping(slot, to.as_ref(), due);
+            }
+            Step::RosterSet { change, to, name, group } => {
+                self.send_roster_set(slot, *change, to, name.as_ref(), group.as_ref(), due);
+            }
+            _ => {}
+        }
+    }
+
+    /// Waits until all users of this worker are here, or its share of `users`.
+    fn barrier(&mut self, slot: u32, timeout_ms: u64, users: Option<u32>) -> Next {
         self.users[slot as usize].wait = Wait::Barrier;
         self.waiting += 1;
+        self.wanted = users.map(|users| (0..users).filter(|user| self.own(u64::from(*user))).count());
         self.limit(slot, timeout_ms);
         self.pass_barrier();
         Next::Block
@@ -347,8 +372,8 @@ impl Engine {
 
     /// Lets everybody pass if all are at the barrier.
     pub(super) fn pass_barrier(&mut self) {
-        let users = self.record.gauge(crate::measure::Gauge::Users);
-        if self.waiting == 0 || (self.waiting as i64) < users {
+        let users = self.record.gauge(crate::measure::Gauge::Users).max(0) as usize;
+        if self.waiting == 0 || self.waiting < self.wanted.unwrap_or(users) {
             return;
         }
         self.waiting = 0;
@@ -438,13 +463,8 @@ impl Engine {
                     (Step::Presence { kind, to, show, status }, _) => {
                         self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
                     }
-                    (Step::Ping { to }, _) => {
-                        self.send_ping(slot, to.as_ref(), due);
-                    }
-                    (Step::Roster, _) => {
-                        self.send_roster(slot, due);
-                    }
-                    _ => {}
+                    (Step::NoWait(inner), _) => self.send_without_waiting(slot, inner, due),
+                    (other, _) => self.send_without_waiting(slot, other, due),
                 }
                 let next = due + self.sample(activity.every).max(1);
                 self.users[slot as usize].extra().activities[index] = next;

@@ -1,6 +1,7 @@
 //! Text with variables, and the variables themselves.
 
-use super::names::push_number;
+use std::fmt::Write as _;
+
 use super::run::Engine;
 use super::user::NOBODY;
 use crate::plan::{Compare, Condition, Piece, Text, Value};
@@ -21,7 +22,9 @@ impl Engine {
                     None => self.record.error("unknown-variable"),
                 },
                 Piece::User => self.names.name(account, &mut out),
-                Piece::Number => push_number(u64::from(account), &mut out),
+                Piece::Number => {
+                    let _ = write!(out, "{}", self.names.number_of(account));
+                }
                 Piece::Password => out.push_str(&self.names.password(account)),
                 Piece::Domain => out.push_str(self.names.domain()),
                 Piece::Jid => self.own_address(slot, &mut out),
@@ -92,14 +95,24 @@ impl Engine {
                     };
                     let rows = self.plan.options.tables.get(usize::from(*table)).map(|table| &table.rows);
                     let cell = rows.and_then(|rows| rows.get(line)?.get(usize::from(*column)));
-                    if cell.is_none() {
-                        self.record.error("no-such-column");
-                    }
-                    cell.cloned().unwrap_or_default()
+                    self.cell(cell)
+                }
+                Value::OwnRow { table, column } => {
+                    let line = self.users[slot as usize].account as usize;
+                    let rows = self.plan.options.tables.get(usize::from(*table)).map(|table| &table.rows);
+                    let cell = rows.and_then(|rows| rows.get(line)?.get(usize::from(*column)));
+                    self.cell(cell)
                 }
             };
             self.set_variable(slot, name, value);
         }
+    }
+
+    fn cell(&mut self, cell: Option<&String>) -> String {
+        if cell.is_none() {
+            self.record.error("no-such-column");
+        }
+        cell.cloned().unwrap_or_default()
     }
 
     fn line(&mut self, table: u16, random: bool) -> usize {

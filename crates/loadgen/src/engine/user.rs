@@ -102,6 +102,10 @@ pub(crate) struct User {
     pub(crate) request: u32,
     /// Whom the last step was for.
     pub(crate) last: u32,
+    /// Whom the last message was for.
+    pub(crate) last_message: u32,
+    /// Whom the last change of the roster was for.
+    pub(crate) last_contact: u32,
     pub(crate) pc: Pc,
     pub(crate) session: u16,
     pub(crate) flags: u16,
@@ -131,6 +135,8 @@ impl User {
             generation: 0,
             request: 0,
             last: NOBODY,
+            last_message: NOBODY,
+            last_contact: NOBODY,
             pc: 0,
             session: 0,
             flags: 0,

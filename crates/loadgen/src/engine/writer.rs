@@ -2,8 +2,9 @@
 //!
 //! Trap: everything goes through [`Engine::sent_stanza`], which counts it and keeps it for stream management.
 
+use std::fmt::Write as _;
+
 use super::connection::FULL;
-use super::names::push_number;
 use super::run::Engine;
 use super::stamp::{Stamp, hex, unhex};
 use super::user::Wait;
@@ -98,6 +99,9 @@ impl Engine {
         if matches!(to, To::Nobody) {
             return None;
         }
+        if let To::User(recipient) = to {
+            self.users[slot as usize].last_message = recipient;
+        }
         let text = match body {
             Body::Text(text) => Some(self.text(slot, text)),
             Body::Size(_) => None,
@@ -147,7 +151,6 @@ impl Engine {
         // An echo tells what a clock cannot: between machines, or when the sender waits for a user of another worker.
         let echo = clock(owner) != clock(me) || (matches!(ack, Ack::Delivery) && owner != me);
         let user = &mut self.users[slot as usize];
-        user.last = recipient;
         let stamp = Stamp {
             class: if echo { b'D' } else { b'T' },
             run: self.assignment.run,
@@ -294,7 +297,10 @@ impl Engine {
         let mut address = String::new();
         match self.destination(slot, to) {
             To::Nobody => return None,
-            To::User(user) => self.names.bare(user, &mut address),
+            To::User(user) => {
+                self.names.bare(user, &mut address);
+                self.users[slot as usize].last_contact = user;
+            }
             To::Address(text) => address = text,
         }
         let (name, group) = (name.map(|text| self.text(slot, text)), group.map(|text| self.text(slot, text)));
@@ -380,7 +386,7 @@ impl Engine {
     /// A number that nobody else in the run has.
     pub(super) fn unique(&mut self, out: &mut String) {
         let workers = self.assignment.clocks.len().max(1) as u64;
-        push_number(self.next_unique * workers + u64::from(self.assignment.worker), out);
+        let _ = write!(out, "{}", self.next_unique * workers + u64::from(self.assignment.worker));
         self.next_unique += 1;
     }
 }

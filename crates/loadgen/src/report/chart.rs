@@ -174,7 +174,10 @@ impl Chart {
     /// The vertical ticks; the first and the last are the ends of the axis.
     fn ticks(&self) -> Vec<f64> {
         let mut high = self.values(|p| p.high).fold(0.0, f64::max);
-        let low = self.values(|p| if p.low > 0.0 { p.low } else { p.y }).filter(|v| *v > 0.0).fold(f64::MAX, f64::min);
+        let low = self
+            .values(|p| if p.low > 0.0 { p.low } else { p.y })
+            .filter(|v| *v > 0.0)
+            .fold(f64::MAX, f64::min);
         if let Some((limit, _)) = self.limit {
             // A limit far above everything would press the curves flat.
             if high * 20.0 >= limit || !self.log {
@@ -217,7 +220,11 @@ impl Chart {
         let scale = Scale { low, high, log: self.log, from: self.axis.from, to: self.axis.to, right };
         let id = &self.id;
         let mut svg = String::new();
-        let space = if style.is_some() { " xmlns=\"http://www.w3.org/2000/svg\" width=\"960\" height=\"512\"" } else { "" };
+        let space = if style.is_some() {
+            " xmlns=\"http://www.w3.org/2000/svg\" width=\"960\" height=\"512\""
+        } else {
+            ""
+        };
         let _ = write!(
             svg,
             "<svg{space} class=\"plot\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\" \
@@ -232,7 +239,10 @@ impl Chart {
             escape(&self.description()),
         );
         if let Some(style) = style {
-            let _ = write!(svg, "<style>{style}</style><rect class=\"ground\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>");
+            let _ = write!(
+                svg,
+                "<style>{style}</style><rect class=\"ground\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>"
+            );
             let _ = write!(svg, "<text class=\"head\" x=\"8\" y=\"14\">{}</text>", escape(&self.title));
         }
         self.axes(&mut svg, &scale, &ticks);
@@ -280,7 +290,8 @@ impl Chart {
             let _ = write!(grid, "M{LEFT} {}H{right}", at(y));
             let class = if index % 2 == 1 && ticks.len() > 4 { "y x" } else { "y" };
             let (x, y) = (LEFT - 5.0, at(y + 3.5));
-            let _ = write!(svg, "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{}</text>", self.unit.tick(tick));
+            let _ =
+                write!(svg, "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{}</text>", self.unit.tick(tick));
         }
         let mut last = f64::MIN;
         for (index, (value, text)) in self.axis.ticks.iter().enumerate() {
@@ -292,7 +303,13 @@ impl Chart {
             }
             last = x + half + 6.0;
             let class = if index % 2 == 1 && self.axis.ticks.len() > 4 { "t x" } else { "t" };
-            let _ = write!(svg, "<text class=\"{class}\" x=\"{}\" y=\"{}\">{}</text>", at(x), floor + 15.0, escape(text));
+            let _ = write!(
+                svg,
+                "<text class=\"{class}\" x=\"{}\" y=\"{}\">{}</text>",
+                at(x),
+                floor + 15.0,
+                escape(text)
+            );
         }
         // The unit stands where a further tick would, or below the last one's place.
         let _ = write!(
@@ -303,7 +320,8 @@ impl Chart {
             if scale.right < WIDTH - 40.0 { escape(&self.axis.title) } else { "".into() },
         );
         if !self.unit.title().is_empty() {
-            let _ = write!(svg, "<text class=\"yt\" x=\"2\" y=\"{}\">{}</text>", TOP - 11.0, self.unit.title());
+            let _ =
+                write!(svg, "<text class=\"yt\" x=\"2\" y=\"{}\">{}</text>", TOP - 11.0, self.unit.title());
         }
     }
 

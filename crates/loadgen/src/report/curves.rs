@@ -37,23 +37,42 @@ struct Maker<'a> {
 /// All charts of the run.
 pub(super) fn sections(run: &Run) -> Vec<Section> {
     let steps = Steps::new(run, super::series::MOST_STEPS);
-    let maker = Maker { run, steps, length: run.about.length.clamp(f64::from(steps.end), f64::from(steps.end) + 60.0) };
+    let maker = Maker {
+        run,
+        steps,
+        length: run.about.length.clamp(f64::from(steps.end), f64::from(steps.end) + 60.0),
+    };
     let small = Maker { steps: Steps::new(run, 160), ..maker };
     let section = |title, id, charts| Section { title, id, charts, folded: false };
     let main = [Timing::Login, Timing::Message, Timing::Presence, Timing::Roster];
     let others = timings(run).into_iter().chain(transactions(run)).filter(|name| {
-        let known = [Timing::Login, Timing::Message, Timing::Presence, Timing::Roster, Timing::Lateness, Timing::Turn];
+        let known = [
+            Timing::Login,
+            Timing::Message,
+            Timing::Presence,
+            Timing::Roster,
+            Timing::Lateness,
+            Timing::Turn,
+        ];
         !known.iter().any(|t| t.name() == *name)
     });
     vec![
-        section("Users and rates", "load", vec![maker.users(), maker.logins(), maker.messages(), maker.presence()]),
+        section(
+            "Users and rates",
+            "load",
+            vec![maker.users(), maker.logins(), maker.messages(), maker.presence()],
+        ),
         section(
             "Response times",
             "latency",
             main.iter().map(|t| maker.percentiles(t.name())).chain([distribution(run)]).collect(),
         ),
         section("Errors and network", "faults", vec![maker.errors(), maker.network(), maker.requests()]),
-        section("Server", "server-charts", vec![maker.server_cpu(), maker.server_memory(), maker.server_handles()]),
+        section(
+            "Server",
+            "server-charts",
+            vec![maker.server_cpu(), maker.server_memory(), maker.server_handles()],
+        ),
         section(
             "Generator",
             "generator-charts",
@@ -91,12 +110,17 @@ impl Maker<'_> {
 
     fn users(&self) -> Chart {
         let gauge = |gauge| self.steps.gauge(self.run, gauge);
-        self.chart("users", "Users", Unit::Count, vec![
-            line("users", Look::Area(0), gauge(Gauge::Users)),
-            line("connected", Look::Kind(4), gauge(Gauge::Connected)),
-            line("online", Look::Kind(2), gauge(Gauge::Online)),
-            line("acceptable", Look::Kind(1), gauge(Gauge::Acceptable)),
-        ])
+        self.chart(
+            "users",
+            "Users",
+            Unit::Count,
+            vec![
+                line("users", Look::Area(0), gauge(Gauge::Users)),
+                line("connected", Look::Kind(4), gauge(Gauge::Connected)),
+                line("online", Look::Kind(2), gauge(Gauge::Online)),
+                line("acceptable", Look::Kind(1), gauge(Gauge::Acceptable)),
+            ],
+        )
     }
 
     fn rates(&self, id: &str, title: &str, lines: &[(&str, usize, Counter)]) -> Chart {
@@ -107,38 +131,51 @@ impl Maker<'_> {
     }
 
     fn logins(&self) -> Chart {
-        self.rates("logins", "Arrivals and logins", &[
-            ("arrivals", 0, Counter::UsersStarted),
-            ("logins", 2, Counter::Logins),
-            ("failed", 1, Counter::LoginErrors),
-            ("finished", 3, Counter::UsersFinished),
-        ])
+        self.rates(
+            "logins",
+            "Arrivals and logins",
+            &[
+                ("arrivals", 0, Counter::UsersStarted),
+                ("logins", 2, Counter::Logins),
+                ("failed", 1, Counter::LoginErrors),
+                ("finished", 3, Counter::UsersFinished),
+            ],
+        )
     }
 
     fn messages(&self) -> Chart {
-        self.rates("messages", "Messages", &[
-            ("sent", 0, Counter::MessagesSent),
-            ("delivered", 2, Counter::MessagesDelivered),
-            ("stored", 5, Counter::MessagesDelayed),
-            ("refused", 1, Counter::MessagesRefused),
-            ("elsewhere", 3, Counter::MessagesElsewhere),
-        ])
+        self.rates(
+            "messages",
+            "Messages",
+            &[
+                ("sent", 0, Counter::MessagesSent),
+                ("delivered", 2, Counter::MessagesDelivered),
+                ("stored", 5, Counter::MessagesDelayed),
+                ("refused", 1, Counter::MessagesRefused),
+                ("elsewhere", 3, Counter::MessagesElsewhere),
+            ],
+        )
     }
 
     fn presence(&self) -> Chart {
-        self.rates("presence", "Presence", &[
-            ("sent", 0, Counter::PresenceSent),
-            ("received", 2, Counter::PresenceReceived),
-        ])
+        self.rates(
+            "presence",
+            "Presence",
+            &[("sent", 0, Counter::PresenceSent), ("received", 2, Counter::PresenceReceived)],
+        )
     }
 
     fn requests(&self) -> Chart {
-        self.rates("requests", "Requests (IQ)", &[
-            ("sent", 0, Counter::IqSent),
-            ("answered", 2, Counter::IqAnswered),
-            ("errors", 1, Counter::IqErrors),
-            ("missing", 3, Counter::Timeouts),
-        ])
+        self.rates(
+            "requests",
+            "Requests (IQ)",
+            &[
+                ("sent", 0, Counter::IqSent),
+                ("answered", 2, Counter::IqAnswered),
+                ("errors", 1, Counter::IqErrors),
+                ("missing", 3, Counter::Timeouts),
+            ],
+        )
     }
 
     fn percentiles(&self, name: &str) -> Chart {
@@ -176,10 +213,11 @@ impl Maker<'_> {
     }
 
     fn network(&self) -> Chart {
-        let mut chart = self.rates("bytes", "Network", &[
-            ("sent", 0, Counter::BytesOut),
-            ("received", 2, Counter::BytesIn),
-        ]);
+        let mut chart = self.rates(
+            "bytes",
+            "Network",
+            &[("sent", 0, Counter::BytesOut), ("received", 2, Counter::BytesIn)],
+        );
         chart.unit = Unit::ByteRate;
         chart
     }
@@ -190,27 +228,44 @@ impl Maker<'_> {
     }
 
     fn server_cpu(&self) -> Chart {
-        self.chart("server-cpu", "CPU of the server", Unit::Cores, vec![line("CPU", Look::Area(1), self.sampled(|s| s.cpu))])
+        self.chart(
+            "server-cpu",
+            "CPU of the server",
+            Unit::Cores,
+            vec![line("CPU", Look::Area(1), self.sampled(|s| s.cpu))],
+        )
     }
 
     fn server_memory(&self) -> Chart {
-        self.chart("server-memory", "Memory of the server", Unit::Bytes, vec![
-            line("resident", Look::Area(1), self.sampled(|s| s.rss as f64)),
-            line("proportional", Look::Kind(2), self.sampled(|s| s.pss as f64)),
-            line("sockets", Look::Kind(0), self.sampled(|s| s.sockets as f64)),
-        ])
+        self.chart(
+            "server-memory",
+            "Memory of the server",
+            Unit::Bytes,
+            vec![
+                line("resident", Look::Area(1), self.sampled(|s| s.rss as f64)),
+                line("proportional", Look::Kind(2), self.sampled(|s| s.pss as f64)),
+                line("sockets", Look::Kind(0), self.sampled(|s| s.sockets as f64)),
+            ],
+        )
     }
 
     fn server_handles(&self) -> Chart {
-        self.chart("server-files", "Open files and threads of the server", Unit::Count, vec![
-            line("open files", Look::Kind(0), self.sampled(|s| f64::from(s.files))),
-            line("threads", Look::Kind(1), self.sampled(|s| f64::from(s.threads))),
-        ])
+        self.chart(
+            "server-files",
+            "Open files and threads of the server",
+            Unit::Count,
+            vec![
+                line("open files", Look::Kind(0), self.sampled(|s| f64::from(s.files))),
+                line("threads", Look::Kind(1), self.sampled(|s| f64::from(s.threads))),
+            ],
+        )
     }
 
     fn generator_cpu(&self) -> Chart {
-        let (all, busiest) =
-            (self.steps.second(self.run, |s| s.generator_cpu), self.steps.second(self.run, |s| s.busiest_cpu));
+        let (all, busiest) = (
+            self.steps.second(self.run, |s| s.generator_cpu),
+            self.steps.second(self.run, |s| s.busiest_cpu),
+        );
         let one = self.run.workers.len() == 1;
         let mut lines = vec![line("all workers", Look::Area(3), all)];
         if !one {
@@ -225,20 +280,26 @@ impl Maker<'_> {
     fn generator_memory(&self) -> Chart {
         let mut points = self.steps.second(self.run, |s| s.generator_rss as f64);
         points.retain(|p| p.high > 0.0);
-        self.chart("generator-memory", "Memory of the generator", Unit::Bytes, vec![line(
-            "resident",
-            Look::Area(3),
-            points,
-        )])
+        self.chart(
+            "generator-memory",
+            "Memory of the generator",
+            Unit::Bytes,
+            vec![line("resident", Look::Area(3), points)],
+        )
     }
 
     fn lateness(&self) -> Chart {
         let timing = |timing: Timing, pick| self.steps.timing(self.run, timing.name(), pick);
-        let mut chart = self.chart("lateness", "Lateness of the generator", Unit::Time, vec![
-            line("late p50", Look::Percentile(0), timing(Timing::Lateness, |s| s.p50 as f64)),
-            line("late p99", Look::Percentile(2), timing(Timing::Lateness, |s| s.p99 as f64)),
-            line("loop p99", Look::Percentile(3), timing(Timing::Turn, |s| s.p99 as f64)),
-        ]);
+        let mut chart = self.chart(
+            "lateness",
+            "Lateness of the generator",
+            Unit::Time,
+            vec![
+                line("late p50", Look::Percentile(0), timing(Timing::Lateness, |s| s.p50 as f64)),
+                line("late p99", Look::Percentile(2), timing(Timing::Lateness, |s| s.p99 as f64)),
+                line("loop p99", Look::Percentile(3), timing(Timing::Turn, |s| s.p99 as f64)),
+            ],
+        );
         chart.log = true;
         chart.note = format!(
             "How late things were sent that were due, and how long one turn of the loop took. {}",
@@ -252,7 +313,8 @@ impl Maker<'_> {
     fn metrics(&self) -> Vec<Chart> {
         let mut groups: Vec<(&str, Vec<(&str, &[(u32, f64)])>)> = Vec::new();
         for (name, values) in self.run.scraped.iter().filter(|(_, values)| varies(values)) {
-            let (base, labels) = name.split_once('{').map_or((name.as_str(), ""), |(b, l)| (b, l.trim_end_matches('}')));
+            let (base, labels) =
+                name.split_once('{').map_or((name.as_str(), ""), |(b, l)| (b, l.trim_end_matches('}')));
             match groups.iter_mut().find(|g| g.0 == base) {
                 Some(group) => group.1.push((labels, values)),
                 None => groups.push((base, vec![(labels, values)])),
@@ -295,7 +357,9 @@ impl Maker<'_> {
 /// What a counter grew by, per second. A counter that falls was started anew.
 fn rates(values: &[(u32, f64)]) -> Vec<(u32, f64)> {
     let pairs = values.windows(2).filter(|pair| pair[1].0 > pair[0].0);
-    pairs.map(|pair| (pair[1].0, (pair[1].1 - pair[0].1).max(0.0) / f64::from(pair[1].0 - pair[0].0))).collect()
+    pairs
+        .map(|pair| (pair[1].0, (pair[1].1 - pair[0].1).max(0.0) / f64::from(pair[1].0 - pair[0].0)))
+        .collect()
 }
 
 /// Time against the share of answers within it, for the main timings.
@@ -303,7 +367,14 @@ fn distribution(run: &Run) -> Chart {
     const ENDS: [(f64, &str); 6] =
         [(0.0, "0"), (0.5, "50"), (0.9, "90"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")];
     let place = |share: f64| -(1.0 - share).log10();
-    let main = [Timing::Login, Timing::Roster, Timing::Message, Timing::Presence, Timing::MessageStored, Timing::Ping];
+    let main = [
+        Timing::Login,
+        Timing::Roster,
+        Timing::Message,
+        Timing::Presence,
+        Timing::MessageStored,
+        Timing::Ping,
+    ];
     let lines = main.iter().enumerate().filter_map(|(n, timing)| {
         let buckets = &run.totals.timings.get(timing.name())?.histogram.buckets;
         let count: u64 = buckets.iter().map(|b| u64::from(b.1)).sum();

@@ -6,7 +6,8 @@ use std::borrow::Cow;
 
 /// The text as content of an element or of a quoted attribute. Characters that XML has no place for become U+FFFD.
 pub(super) fn escape(text: &str) -> Cow<'_, str> {
-    let special = |c: char| matches!(c, '&' | '<' | '>' | '"' | '\'' | '\u{fffe}' | '\u{ffff}') || c.is_control();
+    let special =
+        |c: char| matches!(c, '&' | '<' | '>' | '"' | '\'' | '\u{fffe}' | '\u{ffff}') || c.is_control();
     if !text.contains(special) {
         return Cow::Borrowed(text);
     }
@@ -43,7 +44,10 @@ mod tests {
 
     #[test]
     fn nothing_of_a_name_is_markup() {
-        assert_eq!(escape("<script a=\"b\" c='d'>&\u{0}"), "&lt;script a=&quot;b&quot; c=&#39;d&#39;&gt;&amp;\u{fffd}");
+        assert_eq!(
+            escape("<script a=\"b\" c='d'>&\u{0}"),
+            "&lt;script a=&quot;b&quot; c=&#39;d&#39;&gt;&amp;\u{fffd}"
+        );
         assert_eq!(escape("Prüfung"), "Prüfung");
     }
 

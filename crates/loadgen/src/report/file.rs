@@ -30,11 +30,8 @@ pub struct Paths {
 /// # Errors
 /// One sentence that names the file.
 pub fn write(dir: &Path, run: &Run) -> Result<Paths> {
-    let paths = Paths {
-        json: dir.join("run.json"),
-        html: dir.join("report.html"),
-        text: dir.join("summary.txt"),
-    };
+    let paths =
+        Paths { json: dir.join("run.json"), html: dir.join("report.html"), text: dir.join("summary.txt") };
     std::fs::create_dir_all(dir).with_context(|| format!("the directory {} can't be made", dir.display()))?;
     for (path, content) in
         [(&paths.json, json(run)?), (&paths.html, super::html(run)), (&paths.text, super::text(run))]

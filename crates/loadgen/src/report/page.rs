@@ -24,7 +24,8 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// Everything around the content.
 pub(super) fn frame(title: &str, body: &str) -> String {
-    let hash = base64::engine::general_purpose::STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, SCRIPT.as_bytes()));
+    let hash = base64::engine::general_purpose::STANDARD
+        .encode(ring::digest::digest(&ring::digest::SHA256, SCRIPT.as_bytes()));
     let title = escape(title);
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
@@ -108,17 +109,21 @@ fn header(body: &mut String, run: &Run) {
     let mut facts = vec![
         ("Server", format!("{} at {}", name(run), about.target)),
         ("Began", date(about.started)),
-        ("Lasted", format!("{}, {}", span(about.length), if about.end.is_empty() { "unknown end" } else { &about.end })),
+        (
+            "Lasted",
+            format!(
+                "{}, {}",
+                span(about.length),
+                if about.end.is_empty() { "unknown end" } else { &about.end }
+            ),
+        ),
         ("Connections asked for", grouped(u64::from(about.connections))),
     ];
     if about.time_scale != 1.0 && about.time_scale > 0.0 {
         facts.push(("Time scale", format!("{} times faster than the plan", digits(about.time_scale))));
     }
     if about.cores > 0 {
-        facts.push((
-            "Generator's machine",
-            format!("{} cores, {}", about.cores, bytes(about.memory as f64)),
-        ));
+        facts.push(("Generator's machine", format!("{} cores, {}", about.cores, bytes(about.memory as f64))));
     }
     for (name, value) in facts {
         let _ = write!(body, "<div><dt>{name}</dt><dd>{}</dd></div>", escape(&value));
@@ -153,7 +158,11 @@ fn key_figures(run: &Run) -> Vec<(String, String, String)> {
             tiles.push((
                 title.to_owned(),
                 short(total.total as f64),
-                format!("mean {}, highest {}", Unit::Rate.show(total.mean_rate), Unit::Rate.show(total.highest_rate)),
+                format!(
+                    "mean {}, highest {}",
+                    Unit::Rate.show(total.mean_rate),
+                    Unit::Rate.show(total.highest_rate)
+                ),
             ));
         }
     }
@@ -168,11 +177,18 @@ fn key_figures(run: &Run) -> Vec<(String, String, String)> {
         tiles.push(("Errors".to_owned(), grouped(errors), below));
     }
     if let Some((high, _, mean)) = table::means(&run.server, |s| s.cpu) {
-        tiles.push(("Server CPU, mean".to_owned(), format!("{} cores", digits(mean)), format!("highest 10 s: {}", digits(high))));
+        tiles.push((
+            "Server CPU, mean".to_owned(),
+            format!("{} cores", digits(mean)),
+            format!("highest 10 s: {}", digits(high)),
+        ));
         let rss = run.server.iter().map(|s| s.rss).max().unwrap_or(0);
         let users = u64::try_from(most(Gauge::Online)).unwrap_or(0);
         let first = run.server.first().map_or(0, |s| s.rss);
-        let each = rss.saturating_sub(first).checked_div(users).map(|each| format!("{} more per user online", bytes(each as f64)));
+        let each = rss
+            .saturating_sub(first)
+            .checked_div(users)
+            .map(|each| format!("{} more per user online", bytes(each as f64)));
         tiles.push(("Server memory, most".to_owned(), bytes(rss as f64), each.unwrap_or_default()));
     }
     if let Some(total) = run.totals.timings.get(Timing::Lateness.name()).filter(|t| t.summary.count > 0) {

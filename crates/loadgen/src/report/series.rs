@@ -114,7 +114,10 @@ impl Steps {
 
     /// A gauge.
     pub(super) fn gauge(self, run: &Run, gauge: Gauge) -> Vec<Point> {
-        self.curve(Of::Mean, run.seconds.iter().filter_map(|s| Some((s.at, *s.gauges.get(gauge.name())? as f64))))
+        self.curve(
+            Of::Mean,
+            run.seconds.iter().filter_map(|s| Some((s.at, *s.gauges.get(gauge.name())? as f64))),
+        )
     }
 
     /// A figure of a timing, the highest of each step.
@@ -141,7 +144,9 @@ impl Steps {
         match (self.width, of) {
             (1, _) => String::new(),
             (width, Of::Highest) => format!("Each point is the highest second of {width}."),
-            (width, _) => format!("Lines are means of {width} s; the shade is from the lowest to the highest second."),
+            (width, _) => {
+                format!("Lines are means of {width} s; the shade is from the lowest to the highest second.")
+            }
         }
     }
 }
@@ -174,15 +179,15 @@ pub(super) fn ordered<'a>(names: impl Iterator<Item = &'a String>, known: &[&str
 /// Names of the timings that have something, transactions left out, in order.
 pub(super) fn timings(run: &Run) -> Vec<&str> {
     let known: Vec<&str> = Timing::ALL.iter().map(|t| t.name()).collect();
-    let used = run.totals.timings.iter().filter(|(name, total)| {
-        total.summary.count > 0 && !name.starts_with("tr:")
-    });
+    let used =
+        run.totals.timings.iter().filter(|(name, total)| total.summary.count > 0 && !name.starts_with("tr:"));
     ordered(used.map(|(name, _)| name), &known)
 }
 
 /// Names of the transactions that have something.
 pub(super) fn transactions(run: &Run) -> Vec<&str> {
-    let used = run.totals.timings.iter().filter(|(name, total)| total.summary.count > 0 && name.starts_with("tr:"));
+    let used =
+        run.totals.timings.iter().filter(|(name, total)| total.summary.count > 0 && name.starts_with("tr:"));
     used.map(|(name, _)| name.as_str()).collect()
 }
 
@@ -207,11 +212,10 @@ mod tests {
         let steps = Steps { width: 2, end: 6 };
         let values = || [(0, 4.0), (5, 2.0)].into_iter();
         let counted = steps.curve(Of::MeanOfAll, values());
-        assert_eq!(counted.iter().map(|p| (p.low, p.y, p.high)).collect::<Vec<_>>(), [
-            (0.0, 2.0, 4.0),
-            (0.0, 0.0, 0.0),
-            (0.0, 1.0, 2.0)
-        ]);
+        assert_eq!(
+            counted.iter().map(|p| (p.low, p.y, p.high)).collect::<Vec<_>>(),
+            [(0.0, 2.0, 4.0), (0.0, 0.0, 0.0), (0.0, 1.0, 2.0)]
+        );
         let timed = steps.curve(Of::Highest, values());
         assert_eq!(timed.iter().map(|p| (p.x, p.y)).collect::<Vec<_>>(), [(1.0, 4.0), (5.0, 2.0)]);
     }

@@ -53,8 +53,19 @@ impl Table {
 }
 
 const TIMES: [&str; 13] = [
-    "Timing", "Count", "Mean", "Deviation", "p50", "p90", "p99", "p99.9", "Max", "Highest 10-s mean",
-    "Lowest 10-s mean", "Highest rate", "Mean rate",
+    "Timing",
+    "Count",
+    "Mean",
+    "Deviation",
+    "p50",
+    "p90",
+    "p99",
+    "p99.9",
+    "Max",
+    "Highest 10-s mean",
+    "Lowest 10-s mean",
+    "Highest rate",
+    "Mean rate",
 ];
 
 fn times(run: &Run, caption: &str, names: &[&str]) -> String {
@@ -74,7 +85,11 @@ fn times(run: &Run, caption: &str, names: &[&str]) -> String {
 /// All tables, in the order of their sections: (title, id, content).
 pub(super) fn all(run: &Run) -> Vec<(&'static str, &'static str, String)> {
     let mut sections = vec![
-        ("Response times", "times", times(run, "Response times, counted from the moment something was due", &timings(run))),
+        (
+            "Response times",
+            "times",
+            times(run, "Response times, counted from the moment something was due", &timings(run)),
+        ),
         ("Transactions", "transactions", times(run, "Transactions of the plan", &transactions(run))),
         ("Counters", "counters", counters(run)),
         ("Errors", "errors", errors(run)),
@@ -88,7 +103,9 @@ pub(super) fn all(run: &Run) -> Vec<(&'static str, &'static str, String)> {
 }
 
 fn is_network(name: &str) -> bool {
-    [Counter::StanzasOut, Counter::StanzasIn, Counter::BytesOut, Counter::BytesIn].iter().any(|c| c.name() == name)
+    [Counter::StanzasOut, Counter::StanzasIn, Counter::BytesOut, Counter::BytesIn]
+        .iter()
+        .any(|c| c.name() == name)
 }
 
 fn counters(run: &Run) -> String {
@@ -99,7 +116,11 @@ fn counters(run: &Run) -> String {
         if total.total > 0 && !is_network(name) {
             table.row(
                 &counter_title(name),
-                &[grouped(total.total), Unit::Rate.show(total.highest_rate), Unit::Rate.show(total.mean_rate)],
+                &[
+                    grouped(total.total),
+                    Unit::Rate.show(total.highest_rate),
+                    Unit::Rate.show(total.mean_rate),
+                ],
             );
         }
     }
@@ -117,7 +138,10 @@ fn errors(run: &Run) -> String {
     let mut table = Table::new("Errors by kind", &["Error", "Total", "Highest rate", "First seen"]);
     for (name, total) in kinds {
         let first = run.seconds.iter().find(|s| s.errors.contains_key(name)).map(|s| clock(f64::from(s.at)));
-        table.row(name, &[grouped(total.total), Unit::Rate.show(total.highest_rate), first.unwrap_or_default()]);
+        table.row(
+            name,
+            &[grouped(total.total), Unit::Rate.show(total.highest_rate), first.unwrap_or_default()],
+        );
     }
     table.end()
 }
@@ -152,8 +176,10 @@ pub(super) fn means(samples: &[ServerSample], pick: fn(&ServerSample) -> f64) ->
 }
 
 fn server(run: &Run) -> String {
-    let mut table =
-        Table::new("Server monitoring", &["", "Highest 10-s mean", "Lowest 10-s mean", "Mean", "Highest", "At the end"]);
+    let mut table = Table::new(
+        "Server monitoring",
+        &["", "Highest 10-s mean", "Lowest 10-s mean", "Mean", "Highest", "At the end"],
+    );
     let rows: [(&str, Unit, fn(&ServerSample) -> f64); 6] = [
         ("CPU, cores", Unit::Cores, |s| s.cpu),
         ("Resident memory", Unit::Bytes, |s| s.rss as f64),
@@ -192,12 +218,22 @@ pub(super) fn varies(values: &[(u32, f64)]) -> bool {
 fn workers(run: &Run) -> String {
     let mut table = Table::new(
         "Workers of the generator",
-        &["Worker", "Process", "Most users", "CPU", "CPU, share of a core", "Highest memory", "Memory per user", "Died"],
+        &[
+            "Worker",
+            "Process",
+            "Most users",
+            "CPU",
+            "CPU, share of a core",
+            "Highest memory",
+            "Memory per user",
+            "Died",
+        ],
     );
     for worker in &run.workers {
         let per_user = (worker.users > 0)
             .then(|| bytes(worker.rss.saturating_sub(worker.rss_empty) as f64 / f64::from(worker.users)));
-        let share = (run.about.length > 0.0).then(|| format!("{}\u{a0}%", digits(worker.cpu / run.about.length * 100.0)));
+        let share = (run.about.length > 0.0)
+            .then(|| format!("{}\u{a0}%", digits(worker.cpu / run.about.length * 100.0)));
         table.row(
             &worker.name,
             &[

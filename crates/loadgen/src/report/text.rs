@@ -131,9 +131,13 @@ fn counts(text: &mut String, run: &Run) {
         Counter::BytesOut,
         Counter::BytesIn,
     ] {
-        let zero_matters = matches!(counter, Counter::MessagesLost | Counter::MessagesDuplicate | Counter::MessagesReordered)
-            && total(run, Counter::MessagesSent) > 0;
-        let Some(found) = run.totals.counters.get(counter.name()).copied().or(zero_matters.then(Default::default)) else {
+        let zero_matters = matches!(
+            counter,
+            Counter::MessagesLost | Counter::MessagesDuplicate | Counter::MessagesReordered
+        ) && total(run, Counter::MessagesSent) > 0;
+        let Some(found) =
+            run.totals.counters.get(counter.name()).copied().or(zero_matters.then(Default::default))
+        else {
             continue;
         };
         if found.total == 0 && !zero_matters {
@@ -169,7 +173,13 @@ fn errors(text: &mut String, run: &Run) {
     let _ = writeln!(text, "\n{:<45} {:>14} {:>16}", "Error", "total", "first seen");
     for (kind, found) in kinds.iter().take(20) {
         let first = run.seconds.iter().find(|s| s.errors.contains_key(*kind)).map(|s| clock(f64::from(s.at)));
-        let _ = writeln!(text, "{} {:>14} {:>16}", fit(kind, 45), grouped(found.total), first.unwrap_or_default());
+        let _ = writeln!(
+            text,
+            "{} {:>14} {:>16}",
+            fit(kind, 45),
+            grouped(found.total),
+            first.unwrap_or_default()
+        );
     }
     if kinds.len() > 20 {
         let _ = writeln!(text, "and {} more kinds", kinds.len() - 20);

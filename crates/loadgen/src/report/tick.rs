@@ -47,12 +47,13 @@ pub(super) fn logarithmic(min: f64, max: f64) -> Vec<f64> {
 /// Ticks in seconds from 0 to at most `length`, and how to write them.
 pub(super) fn seconds(length: f64, wanted: usize) -> (Vec<f64>, &'static str, fn(f64) -> String) {
     const STEPS: [f64; 20] = [
-        1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0,
-        10_800.0, 21_600.0, 43_200.0, 86_400.0, 604_800.0,
+        1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1_200.0, 1_800.0, 3_600.0,
+        7_200.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 604_800.0,
     ];
     let length = if length.is_finite() { length.clamp(1.0, 1e9) } else { 1.0 };
     let rough = length / wanted.max(1) as f64;
-    let step = STEPS.into_iter().find(|s| *s >= rough * 0.999).unwrap_or(604_800.0 * (rough / 604_800.0).ceil());
+    let step =
+        STEPS.into_iter().find(|s| *s >= rough * 0.999).unwrap_or(604_800.0 * (rough / 604_800.0).ceil());
     let ticks = (0..=(length / step + 1e-9).floor() as usize).map(|index| index as f64 * step).collect();
     match step {
         _ if length <= 120.0 => (ticks, "seconds", |s| format!("{s:.0}")),
@@ -102,10 +103,16 @@ mod tests {
             let (ticks, unit, show) = seconds(length, 6);
             (unit, ticks.into_iter().map(show).collect::<Vec<_>>())
         };
-        assert_eq!(shown(60.0), ("seconds", ["0", "10", "20", "30", "40", "50", "60"].map(String::from).to_vec()));
+        assert_eq!(
+            shown(60.0),
+            ("seconds", ["0", "10", "20", "30", "40", "50", "60"].map(String::from).to_vec())
+        );
         assert_eq!(shown(150.0).1, ["0:00", "0:30", "1:00", "1:30", "2:00", "2:30"]);
         assert_eq!(shown(1_250.0), ("minutes", ["0", "5", "10", "15", "20"].map(String::from).to_vec()));
-        assert_eq!(shown(10_000.0), ("h:min", ["0:00", "0:30", "1:00", "1:30", "2:00", "2:30"].map(String::from).to_vec()));
+        assert_eq!(
+            shown(10_000.0),
+            ("h:min", ["0:00", "0:30", "1:00", "1:30", "2:00", "2:30"].map(String::from).to_vec())
+        );
         assert!(shown(f64::INFINITY).1.len() < 10 && shown(4e9).1.len() < 10);
     }
 }

@@ -72,7 +72,10 @@ pub fn verdict(run: &Run) -> Verdict {
 
 fn generator(run: &Run, points: &mut Vec<(Grade, String)>) {
     if run.about.end != "finished" && !run.about.end.is_empty() {
-        points.push((Grade::Doubtful, format!("The run ended early: {}.", run.about.end.trim_end_matches('.'))));
+        points.push((
+            Grade::Doubtful,
+            format!("The run ended early: {}.", run.about.end.trim_end_matches('.')),
+        ));
     }
     for worker in &run.workers {
         if let Some((second, users)) = worker.died {
@@ -91,7 +94,11 @@ fn generator(run: &Run, points: &mut Vec<(Grade, String)>) {
     if lateness.p99 > LATE {
         points.push((
             Grade::Doubtful,
-            format!("The generator was late by {} at p99, more than {}.", time(lateness.p99 as f64), time(LATE as f64)),
+            format!(
+                "The generator was late by {} at p99, more than {}.",
+                time(lateness.p99 as f64),
+                time(LATE as f64)
+            ),
         ));
     }
     if busy >= BUSY_SECONDS {
@@ -117,7 +124,11 @@ fn server(run: &Run, points: &mut Vec<(Grade, String)>) {
         let enough = good as f64 >= all as f64 * ENOUGH;
         points.push((
             if enough { Grade::Good } else { Grade::Bad },
-            format!("{} of the answers came within {}.", share(good, all), time(run.about.acceptable_ms as f64 * 1e3)),
+            format!(
+                "{} of the answers came within {}.",
+                share(good, all),
+                time(run.about.acceptable_ms as f64 * 1e3)
+            ),
         ));
     }
     if missing > 0 {
@@ -125,7 +136,8 @@ fn server(run: &Run, points: &mut Vec<(Grade, String)>) {
     }
     let (sent, lost) = (total(run, Counter::MessagesSent), total(run, Counter::MessagesLost));
     if lost > 0 {
-        points.push((Grade::Bad, format!("{} of {} lost.", grouped(lost), many(sent, "message", "messages"))));
+        points
+            .push((Grade::Bad, format!("{} of {} lost.", grouped(lost), many(sent, "message", "messages"))));
     } else if sent > 0 {
         points.push((Grade::Good, format!("No message lost of {}.", grouped(sent))));
     }
@@ -145,7 +157,10 @@ fn server(run: &Run, points: &mut Vec<(Grade, String)>) {
     if skipped > 0 {
         points.push((
             Grade::Doubtful,
-            format!("{} left out, since the socket was full.", many(skipped, "thing due was", "things due were")),
+            format!(
+                "{} left out, since the socket was full.",
+                many(skipped, "thing due was", "things due were")
+            ),
         ));
     }
 }

@@ -150,7 +150,11 @@ pub(crate) fn run(sample: &Sample) -> Run {
         let trouble = sample.trouble && (0.55..0.63).contains(&part);
         let filled = (part / 0.4).min(1.0) * ((1.0 - part) / 0.06).min(1.0);
         let users = (f64::from(sample.users) * filled) as i64;
-        let arrivals = if part < 0.4 { f64::from(sample.users) / (length * 0.4) * (0.8 + 0.4 * random.next()) } else { 0.0 } as u64;
+        let arrivals = if part < 0.4 {
+            f64::from(sample.users) / (length * 0.4) * (0.8 + 0.4 * random.next())
+        } else {
+            0.0
+        } as u64;
         let slow = sample.slowness * (1.0 + filled) * if trouble { 300.0 } else { 1.0 };
         let mut second = Second {
             at,
@@ -160,7 +164,12 @@ pub(crate) fn run(sample: &Sample) -> Run {
             ..Second::default()
         };
         let s = &mut second;
-        for (name, share) in [("users", 1.0), ("connected", 0.998), ("online", 0.995), ("online_acceptable", if trouble { 0.4 } else { 0.994 })] {
+        for (name, share) in [
+            ("users", 1.0),
+            ("connected", 0.998),
+            ("online", 0.995),
+            ("online_acceptable", if trouble { 0.4 } else { 0.994 }),
+        ] {
             s.gauges.insert(name.to_owned(), (users as f64 * share) as i64);
         }
         let messages = (users as f64 / 25.0 * (0.9 + 0.2 * random.next())) as u64;
@@ -231,7 +240,10 @@ pub(crate) fn run(sample: &Sample) -> Run {
         connections: sample.users,
         time_scale: 4.0,
         acceptable_ms: 1_000,
-        command: format!("throng load {} --target 127.0.0.1:5222 --connections {}", sample.plan, sample.users),
+        command: format!(
+            "throng load {} --target 127.0.0.1:5222 --connections {}",
+            sample.plan, sample.users
+        ),
         version: "0.1.0".to_owned(),
         cores: 2,
         memory: 25_000_000_000,
