@@ -23,7 +23,7 @@ mod workloads;
 
 pub use accounts::{AccountSource, Accounts};
 pub use arguments::{AccountArguments, Arguments};
-pub use check::{Facts, Workers, check, workers_needed};
+pub use check::{Facts, MECHANISMS, Workers, check, workers_needed};
 pub use mistake::Mistake;
 pub use toml::{Preparation, addresses, read_toml, read_toml_with_preparation, sources};
 pub use workloads::{Workload, named, workload_text, workloads};

@@ -19,6 +19,7 @@ const NAMES: &[&str] = &[
     "register",
     "unregister",
     "authenticate",
+    "legacy_authenticate",
     "bind",
     "session",
     "stream_management",
@@ -91,7 +92,7 @@ fn one(node: &Node<'_>, depth: usize) -> Option<Step> {
 fn value(name: &str, inside: &Node<'_>, depth: usize) -> Option<Step> {
     let short = match name {
         "login" | "authenticate" => "mechanisms",
-        "bind" => "resource",
+        "bind" | "legacy_authenticate" => "resource",
         "stream_management" => "resume",
         "roster_set" | "roster_remove" | "message" | "ping" => "to",
         "presence" => "kind",
@@ -125,12 +126,13 @@ fn read(name: &str, section: Section<'_>, depth: usize) -> Option<Step> {
         "bind" => Some(Step::Bind { resource: s.get("resource").and_then(|n| n.template()) }),
         "session" => Some(Step::OpenSession),
         "stream_management" => Some(Step::StreamManagement { resume: truth(s, "resume", false) }),
-        "roster" => Some(Step::Roster),
+        "legacy_authenticate" => legacy_authenticate(s),
+        "roster" => Some(unless_waiting(s, Step::Roster)),
         "roster_set" => roster_change(s, RosterChange::Set),
         "roster_remove" => roster_change(s, RosterChange::Remove),
         "presence" => Some(presence(s)),
         "message" => message(s),
-        "ping" => Some(Step::Ping { to: s.get("to").and_then(|n| n.destination()) }),
+        "ping" => Some(unless_waiting(s, Step::Ping { to: s.get("to").and_then(|n| n.destination()) })),
         "raw" => raw(s),
         "wait_for" => wait_for(s),
         "think" => s.need("for", "think = \"5s\"").and_then(|n| n.time()).map(Step::Think),
@@ -193,18 +195,36 @@ fn mechanisms(s: &Section<'_>) -> Vec<String> {
     s.get("mechanisms").and_then(|n| n.texts()).unwrap_or_default()
 }
 
+/// IQs wait for their answers unless `wait = "none"` says otherwise.
+fn unless_waiting(s: &Section<'_>, step: Step) -> Step {
+    match s.get("wait").and_then(|n| n.word(&[("answer", true), ("none", false)])) {
+        Some(false) => Step::NoWait(Box::new(step)),
+        _ => step,
+    }
+}
+
 fn authenticate(s: &Section<'_>) -> Step {
+    Step::Authenticate { mechanisms: mechanisms(s), credentials: credentials(s) }
+}
+
+fn legacy_authenticate(s: &Section<'_>) -> Option<Step> {
+    let credentials = credentials(s);
+    let resource = s.need("resource", "resource = \"load\"").and_then(|n| n.template());
+    Some(Step::LegacyAuthenticate { resource: resource?, credentials })
+}
+
+/// `user` and `password`, if they are not those of the account.
+fn credentials(s: &Section<'_>) -> Option<(Text, Text)> {
     let user = s.get("user").and_then(|n| n.template());
     let password = s.get("password").and_then(|n| n.template());
-    let credentials = match (user, password) {
+    match (user, password) {
         (Some(user), Some(password)) => Some((user, password)),
         (None, None) => None,
         _ => {
             s.wrong("needs both \"user\" and \"password\", or neither for those of the account");
             None
         }
-    };
-    Step::Authenticate { mechanisms: mechanisms(s), credentials }
+    }
 }
 
 fn roster_change(s: &Section<'_>, change: RosterChange) -> Option<Step> {
@@ -214,7 +234,7 @@ fn roster_change(s: &Section<'_>, change: RosterChange) -> Option<Step> {
         RosterChange::Set => (text("name"), text("group")),
         RosterChange::Remove => (None, None),
     };
-    Some(Step::RosterSet { change, to: to?, name, group })
+    Some(unless_waiting(s, Step::RosterSet { change, to: to?, name, group }))
 }
 
 fn presence(s: &Section<'_>) -> Step {
@@ -499,7 +519,8 @@ fn set_value(node: &Node<'_>) -> Option<Value> {
 
 fn row(section: &Section<'_>, table: &Node<'_>) -> Option<Value> {
     let column = whole(section, "column", 0, 0, 65_535);
-    let random = truth(section, "random", false);
+    let lines = [("next", (false, false)), ("random", (true, false)), ("own", (false, true))];
+    let (random, own) = section.get("line").and_then(|n| n.word(&lines)).unwrap_or_default();
     let name = table.text()?;
     let tables = &section.context.tables;
     let Some(index) = tables.iter().position(|known| known.name == name) else {
@@ -513,7 +534,8 @@ fn row(section: &Section<'_>, table: &Node<'_>) -> Option<Value> {
             "the table \"{name}\" has {columns} columns and none with the number {column}, counted from 0"
         ));
     }
-    Some(Value::Row { table: u16::try_from(index).ok()?, column: u16::try_from(column).ok()?, random })
+    let (table, column) = (u16::try_from(index).ok()?, u16::try_from(column).ok()?);
+    Some(if own { Value::OwnRow { table, column } } else { Value::Row { table, column, random } })
 }
 
 fn change_target(s: &Section<'_>) -> Option<Step> {

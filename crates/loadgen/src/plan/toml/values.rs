@@ -44,16 +44,14 @@ pub(super) fn time(text: &str) -> Option<Time> {
     (from <= to).then_some(Time::Uniform(from, to))
 }
 
-const SPAN_FORM: &str = "must be a time such as \"250ms\", \"5s\", \"1m30s\" or \"2h\"";
+const SPAN_FORM: &str =
+    "must be a time such as \"250ms\", \"5s\", \"1m30s\", \"2h\" or \"connections * 100ms\"";
 const TIME_FORM: &str = "must be a time such as \"5s\" or \"1m30s\", between two such as \"5s..10s\", or random around one such as \"~5s\"";
 
 impl Node<'_> {
     /// A fixed span in whole milliseconds.
     pub(super) fn span_ms(&self) -> Option<u64> {
-        match self.span_exact() {
-            Some(ms) => Some(ms.round() as u64),
-            None => None,
-        }
+        self.span_exact().map(|ms| ms.round() as u64)
     }
 
     /// A fixed span in milliseconds, with their fraction.
@@ -62,10 +60,12 @@ impl Node<'_> {
             return self.none(SPAN_FORM);
         }
         let text = self.text()?;
-        match span(text) {
-            Some(ms) => Some(ms),
-            None => self.none(format!("{SPAN_FORM}, not \"{text}\"")),
-        }
+        let each = text.strip_prefix("connections").and_then(|rest| rest.trim().strip_prefix('*'));
+        let ms = match each {
+            Some(each) => span(each).map(|ms| ms * f64::from(self.context.connections)),
+            None => span(text),
+        };
+        ms.or_else(|| self.none(format!("{SPAN_FORM}; not \"{text}\"")))
     }
 
     /// A span, perhaps random.
@@ -188,6 +188,8 @@ const DESTINATIONS: &[(&str, Destination)] = &[
     ("random", Destination::Random),
     ("unique", Destination::Unique),
     ("previous", Destination::Previous),
+    ("last_contact", Destination::LastContact),
+    ("first", Destination::First),
     ("contact", Destination::Contact),
     ("online_contact", Destination::OnlineContact),
     ("partner", Destination::Partner),

@@ -1,0 +1,247 @@
+//! What can be known to go wrong before the first connection: every mistake of a plan on this machine, at once.
+//!
+//! [`check`] looks at the plan as a whole; `steps` at what each session does, in its order; `machine` at ports, files and
+//! memory; [`workers_needed`] at how many processes it takes. Left out: whether the server is there and knows the
+//! accounts, which the controller tries with one login.
+//!
+//! Trap: plans come from Tsung scenarios too. What only a TOML file can get wrong is found while it is read.
+
+mod machine;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod workers;
+
+use super::mistake::nearest;
+use super::{AccountSource, Mistake, Plan, Security, Step, Time};
+pub use workers::{Workers, workers_needed};
+
+/// The mechanisms that this generator speaks, by their registered names.
+pub const MECHANISMS: &[&str] = &[
+    "SCRAM-SHA-512-PLUS",
+    "SCRAM-SHA-256-PLUS",
+    "SCRAM-SHA-1-PLUS",
+    "SCRAM-SHA-512",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-1",
+    "PLAIN",
+    "EXTERNAL",
+    "ANONYMOUS",
+];
+
+/// What the machine of a run has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// Files that one process may have open (the hard limit, which workers raise theirs to).
+    pub files: u64,
+    /// Hardware threads.
+    pub cores: u32,
+    /// Memory that may still be used, in bytes (`MemAvailable`).
+    pub memory: u64,
+    /// First and last local port (`net.ipv4.ip_local_port_range`).
+    pub ports: (u16, u16),
+    /// The server is on this machine and needs its share of cores and memory.
+    pub server_here: bool,
+}
+
+/// Everything that is known to go wrong; empty if the run may begin.
+pub fn check(plan: &Plan, facts: &Facts) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    target(plan, &mut mistakes);
+    accounts(plan, &mut mistakes);
+    arrivals(plan, &mut mistakes);
+    mechanisms(plan, &mut mistakes);
+    for session in &plan.sessions {
+        steps::check(plan, session, &mut mistakes);
+    }
+    end(plan, &mut mistakes);
+    machine::check(plan, facts, &mut mistakes);
+    mistakes
+}
+
+fn target(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+    let target = &plan.target;
+    if target.addresses.is_empty() {
+        mistakes.push(Mistake::of_plan("there is no server to connect to; give --target HOST:PORT"));
+    }
+    if target.domain.is_empty() {
+        mistakes.push(Mistake::of_plan("there is no XMPP domain; give --domain, such as --domain localhost"));
+    }
+    for source in &target.sources {
+        if !target.addresses.iter().any(|a| a.is_ipv4() == source.is_ipv4()) && !target.addresses.is_empty() {
+            let mistake = format!(
+                "the source address {source} cannot reach any of the targets, which are of the other IP version; give sources of the same version"
+            );
+            mistakes.push(Mistake::of_plan(mistake));
+            break;
+        }
+    }
+    match (&target.tls.certificate_pem, &target.tls.key_pem) {
+        (Some(_), None) => {
+            mistakes.push(Mistake::of_plan("the client certificate has no key; give --key too"))
+        }
+        (None, Some(_)) => {
+            mistakes.push(Mistake::of_plan("the client key has no certificate; give --certificate too"));
+        }
+        _ => {}
+    }
+}
+
+fn accounts(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+    let (count, connections) = (plan.accounts.count(), plan.options.connections);
+    if count < connections {
+        let mend = match plan.accounts.source {
+            AccountSource::List(_) => format!("add lines to the list, or give --connections {count}"),
+            _ => format!("give --accounts {connections}, or --connections {count}"),
+        };
+        mistakes.push(Mistake::of_plan(format!(
+            "{connections} connections need as many accounts and there are {count}; {mend}"
+        )));
+    }
+}
+
+fn arrivals(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+    if plan.sessions.is_empty() {
+        mistakes.push(Mistake::of_plan("the plan has no session, so nobody would do anything; add one"));
+        return;
+    }
+    if plan.phases.is_empty() && plan.starts.is_empty() {
+        mistakes.push(Mistake::of_plan("the plan has no phase, so nobody arrives; add one with a rate"));
+    }
+    let weight: f64 = plan.sessions.iter().map(|session| session.weight).sum();
+    let arriving = plan.phases.iter().filter(|phase| phase.rate > 0.0);
+    if arriving.clone().any(|phase| phase.weights.is_none()) && weight <= 0.0 {
+        mistakes.push(Mistake::of_plan("all sessions have the weight 0; give at least one a weight above 0"));
+    }
+    for phase in arriving {
+        if phase
+            .weights
+            .as_ref()
+            .is_some_and(|weights| weights.len() != plan.sessions.len() || weights.iter().sum::<f64>() <= 0.0)
+        {
+            mistakes.push(Mistake::at(
+                format!("phase \"{}\"", phase.name),
+                "has no session with a weight above 0; give at least one a weight",
+            ));
+        }
+    }
+    for phase in &plan.phases {
+        if phase.duration_ms.is_none() && (phase.max_users.is_none() || phase.rate <= 0.0) {
+            mistakes.push(Mistake::at(
+                format!("phase \"{}\"", phase.name),
+                "would never end; give it a duration, or a rate and a number of users",
+            ));
+        }
+    }
+    if plan.starts.iter().any(|start| usize::from(start.session) >= plan.sessions.len()) {
+        mistakes.push(Mistake::of_plan(
+            "a single user starts with a session that is not there; name one that is",
+        ));
+    }
+}
+
+/// A run that nothing would end.
+fn end(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+    if plan.options.hold_ms.is_some() || plan.options.duration_ms.is_some() {
+        return;
+    }
+    if let Some(session) = plan.sessions.iter().find(|session| session.steps.iter().any(endless)) {
+        mistakes.push(Mistake::at(
+            format!("session \"{}\"", session.name),
+            "goes on until the run ends, and nothing ends the run; give --hold or --duration, such as --hold 1m",
+        ));
+    }
+}
+
+fn endless(step: &Step) -> bool {
+    match step {
+        Step::Meanwhile { duration: None, .. }
+        | Step::Bounce { duration_ms: None, .. }
+        | Step::Repeat { times: None, .. } => true,
+        Step::Repeat { steps, .. }
+        | Step::While { steps, .. }
+        | Step::If { steps, .. }
+        | Step::ForEach { steps, .. }
+        | Step::Transaction { steps, .. } => steps.iter().any(endless),
+        _ => false,
+    }
+}
+
+fn mechanisms(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+    let mut lists: Vec<&[String]> = Vec::new();
+    let mut has_tls = plan.target.security != Security::None;
+    visit(plan, &mut |step| match step {
+        Step::Login { mechanisms, .. } | Step::Authenticate { mechanisms, .. } => lists.push(mechanisms),
+        Step::StartTls => has_tls = true,
+        Step::ChangeTarget { security, .. } => has_tls |= *security != Security::None,
+        _ => {}
+    });
+    lists.sort_unstable();
+    lists.dedup();
+    let mut unknown: Vec<&String> = lists.iter().flat_map(|list| list.iter()).collect();
+    unknown.sort_unstable();
+    unknown.dedup();
+    unknown.retain(|name| !MECHANISMS.contains(&name.as_str()));
+    for name in unknown {
+        let near = nearest(&name.to_ascii_uppercase(), MECHANISMS.iter().copied());
+        let mend = if near.is_empty() { format!("; known are {}", MECHANISMS.join(", ")) } else { near };
+        mistakes.push(Mistake::of_plan(format!("unknown SASL mechanism \"{name}\"{mend}")));
+    }
+    if lists.iter().any(|list| list.iter().any(|m| m == "EXTERNAL"))
+        && plan.target.tls.certificate_pem.is_none()
+    {
+        mistakes.push(Mistake::of_plan(
+            "EXTERNAL needs a client certificate; give --certificate FILE and --key FILE",
+        ));
+    }
+    let bound = |name: &String| name == "EXTERNAL" || name.ends_with("-PLUS");
+    if let Some(list) = lists.iter().find(|list| !list.is_empty() && list.iter().all(bound))
+        && !has_tls
+    {
+        mistakes.push(Mistake::of_plan(format!(
+            "{} needs TLS; give --security starttls or --security direct",
+            list.join(", ")
+        )));
+    }
+    let anonymous = matches!(plan.accounts.source, AccountSource::Anonymous { .. });
+    if anonymous && lists.iter().any(|list| !list.is_empty() && !list.iter().any(|m| m == "ANONYMOUS")) {
+        mistakes.push(Mistake::of_plan(
+            "anonymous users can log in with ANONYMOUS only; give --mechanism ANONYMOUS, or accounts",
+        ));
+    }
+}
+
+/// Calls `each` for every step of the plan, inner ones too.
+fn visit<'a>(plan: &'a Plan, each: &mut impl FnMut(&'a Step)) {
+    for session in &plan.sessions {
+        visit_steps(&session.steps, each);
+    }
+}
+
+fn visit_steps<'a>(steps: &'a [Step], each: &mut impl FnMut(&'a Step)) {
+    for step in steps {
+        each(step);
+        match step {
+            Step::Repeat { steps, .. }
+            | Step::While { steps, .. }
+            | Step::If { steps, .. }
+            | Step::ForEach { steps, .. }
+            | Step::Transaction { steps, .. } => visit_steps(steps, each),
+            Step::Meanwhile { activities, .. } => {
+                for activity in activities {
+                    visit_steps(std::slice::from_ref(&activity.step), each);
+                }
+            }
+            Step::NoWait(step) => visit_steps(std::slice::from_ref(step), each),
+            _ => {}
+        }
+    }
+}
+
+/// The mean of a span, in milliseconds.
+fn mean(time: Time) -> f64 {
+    match time {
+        Time::Fixed(ms) | Time::Exponential(ms) => ms,
+        Time::Uniform(from, to) => f64::midpoint(from, to),
+    }
+}

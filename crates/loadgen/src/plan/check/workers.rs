@@ -1,0 +1,107 @@
+//! How many worker processes a plan needs: for its connections, and for its work.
+//!
+//! The work is estimated from the plan: logins and stanzas a second, at the cost that the generator is held to. Presence
+//! that a server multiplies is not in the plan and not in the estimate; a worker that is late says so during the run.
+
+use super::super::{Plan, Security, Step};
+use super::machine::OTHER_FILES;
+use super::{Facts, mean};
+
+/// Connections of one worker at most.
+pub(super) const MOST_EACH: u64 = 19_000;
+/// CPU of a SCRAM login in milliseconds, plain and with TLS.
+const LOGIN_MS: f64 = 0.15;
+const TLS_LOGIN_MS: f64 = 1.0;
+/// CPU of a message sent and received.
+const MESSAGE_MS: f64 = 0.01;
+/// Share of a core that a worker may be given: latency suffers long before 100 %.
+const FULL: f64 = 0.6;
+
+/// How many worker processes, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// At least 1.
+    pub count: u16,
+    /// One sentence for the reader.
+    pub reason: String,
+}
+
+/// Connections that fit in one worker.
+pub(super) fn each_worker(facts: &Facts) -> u64 {
+    facts.files.saturating_sub(OTHER_FILES).clamp(1, MOST_EACH)
+}
+
+/// How many workers this machine needs for the plan.
+pub fn workers_needed(plan: &Plan, facts: &Facts) -> Workers {
+    let connections = u64::from(plan.options.connections);
+    let each = each_worker(facts);
+    let for_files = connections.div_ceil(each).max(1);
+    let work = work(plan);
+    // A server on the same machine gets the other half.
+    let cores = if facts.server_here { facts.cores / 2 } else { facts.cores }.max(1);
+    let wanted = (work.cores / FULL).ceil().clamp(1.0, f64::from(cores)) as u64;
+    let count = for_files.max(wanted);
+    let plural = if count == 1 { "process" } else { "processes" };
+    let reason = if for_files >= wanted && for_files > 1 {
+        let why = if each == MOST_EACH { "at most" } else { "by the limit of open files" };
+        format!("{count} {plural} for {connections} connections, {each} in each {why}")
+    } else if wanted > 1 && work.closed_loop {
+        format!("{count} {plural}, since a closed loop takes all the CPU it can get")
+    } else if wanted > 1 {
+        format!(
+            "{count} {plural} for about {:.1} cores of work ({:.0} logins and {:.0} stanzas a second)",
+            work.cores, work.logins, work.stanzas
+        )
+    } else {
+        format!("{count} {plural} for {connections} connections")
+    };
+    Workers { count: u16::try_from(count).unwrap_or(u16::MAX), reason }
+}
+
+/// What a plan asks of the generator in its fullest second.
+struct Work {
+    logins: f64,
+    stanzas: f64,
+    cores: f64,
+    closed_loop: bool,
+}
+
+fn work(plan: &Plan) -> Work {
+    let logins = plan.phases.iter().map(|phase| phase.rate).fold(0.0, f64::max);
+    let total: f64 = plan.sessions.iter().map(|session| session.weight).sum();
+    let mut stanzas = 0.0;
+    let mut closed_loop = false;
+    for session in &plan.sessions {
+        let share = if total > 0.0 { session.weight / total } else { 1.0 };
+        let (rate, closed) = fullest(&session.steps);
+        stanzas += share * rate * f64::from(plan.options.connections);
+        closed_loop |= closed;
+    }
+    let login_ms = if plan.target.security == Security::None { LOGIN_MS } else { TLS_LOGIN_MS };
+    let mut cores = (logins * login_ms + stanzas * MESSAGE_MS) / 1_000.0;
+    if closed_loop {
+        cores = f64::INFINITY;
+    }
+    Work { logins, stanzas, cores, closed_loop }
+}
+
+/// Stanzas a second of the busiest step, and whether one is a closed loop.
+fn fullest(steps: &[Step]) -> (f64, bool) {
+    let mut best = (0.0_f64, false);
+    for step in steps {
+        let (rate, closed) = match step {
+            Step::Meanwhile { activities, .. } => {
+                (activities.iter().map(|a| 1_000.0 / mean(a.every).max(0.001)).sum(), false)
+            }
+            Step::Bounce { .. } => (0.0, true),
+            Step::Repeat { steps, .. }
+            | Step::While { steps, .. }
+            | Step::If { steps, .. }
+            | Step::ForEach { steps, .. }
+            | Step::Transaction { steps, .. } => fullest(steps),
+            _ => (0.0, false),
+        };
+        best = (best.0.max(rate), best.1 || closed);
+    }
+    best
+}
