@@ -1,0 +1,290 @@
+//! A run from the first worker to the last report: gathers workers, hands out the plan, drives the [`Conductor`].
+//!
+//! One thread decides; threads for sockets, signals and samples tell it through one bounded queue.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::conduct::{Conductor, Course};
+use super::crew::{Event, Member};
+use super::gate::{Came, Gate};
+use super::handshake::{self, Joined};
+use super::interrupt::Interrupts;
+use super::local::Local;
+use super::merge::Merger;
+use super::message::Assignment;
+use super::shard;
+use crate::clock;
+use crate::host::{Host, Sampler};
+use crate::measure::Gauge;
+use crate::plan::Plan;
+use crate::report::model::{About, FORMAT, Run, WorkerRun};
+
+/// Reports that wait for the deciding thread; behind them TCP makes workers wait.
+const EVENTS: usize = 1_024;
+/// Longest wait for workers of this machine.
+const LOCAL_US: u64 = 30_000_000;
+/// From the last worker that is ready to the first arrival.
+const START_IN_US: u64 = 500_000;
+/// Between two looks at figures.
+const TICK_US: u64 = 1_000_000;
+
+/// What a run needs besides the plan.
+pub(crate) struct Setup {
+    /// The plan; its sources are shared out among the workers.
+    pub(crate) plan: Plan,
+    /// What the report says about the run.
+    pub(crate) about: About,
+    /// Workers to start on this machine.
+    pub(crate) workers: u16,
+    /// Where workers of other machines may join.
+    pub(crate) listen: Option<SocketAddr>,
+    /// How many of them are waited for.
+    pub(crate) expect: u16,
+    /// Known to all workers; empty: a random one.
+    pub(crate) token: String,
+    /// What is watched of the server.
+    pub(crate) host: Host,
+}
+
+/// Who is told about the run while it goes on.
+pub(crate) trait Watch {
+    /// A line about the course: what is waited for, who came, who died.
+    fn line(&mut self, text: &str);
+    /// Once a second during the run. `ending`: nothing new is sent any more.
+    fn update(&mut self, run: &Run, ending: bool);
+}
+
+/// Does the run. An error means that it never began or that it failed without figures.
+pub(crate) fn drive(mut setup: Setup, watch: &mut dyn Watch, interrupts: &Interrupts) -> Result<Run> {
+    if setup.token.is_empty() {
+        setup.token = handshake::random_text()?;
+    }
+    let (events, inbox) = sync_channel(EVENTS);
+    let mut gate = Gate::open(setup.listen, setup.token.clone())?;
+    if let Some(address) = gate.public() {
+        watch.line(&format!(
+            "Waiting for {} workers: throng load worker --join {address} --token {}",
+            setup.expect, setup.token
+        ));
+    }
+    let mut local = Local::start(setup.workers, gate.local()?, &setup.token, &events)?;
+    let wanted = usize::from(setup.workers) + usize::from(setup.expect);
+    let joined = gather(&mut gate, wanted, setup.expect == 0, &mut local, &inbox, watch, interrupts)?;
+    drop(gate);
+    let run = conduct(setup, joined, (events, inbox), watch, interrupts);
+    // Connections are closed by now, so workers end by themselves.
+    drop(local);
+    run
+}
+
+fn gather(
+    gate: &mut Gate,
+    wanted: usize,
+    only_local: bool,
+    local: &mut Local,
+    inbox: &Receiver<Event>,
+    watch: &mut dyn Watch,
+    interrupts: &Interrupts,
+) -> Result<Vec<Joined>> {
+    let mut joined: Vec<Joined> = Vec::new();
+    let began = clock::now_us();
+    let mut said = Vec::new();
+    loop {
+        for came in gate.poll() {
+            match came {
+                Came::Worker(worker) if joined.len() < wanted => {
+                    if !only_local {
+                        let (have, who) = (joined.len() + 1, &worker.hello.name);
+                        watch.line(&format!("Worker {who} joined ({have} of {wanted})"));
+                    }
+                    joined.push(*worker);
+                }
+                // One too many; its connection ends here.
+                Came::Worker(_) => {}
+                Came::Stranger(from, why) => watch.line(&format!("Somebody at {from} may not join: {why}")),
+            }
+        }
+        if joined.len() == wanted {
+            // Local ones first, then in the order of joining.
+            let own = handshake::machine();
+            joined.sort_by_key(|worker| worker.hello.machine != own);
+            return Ok(joined);
+        }
+        if interrupts.count() > 0 {
+            bail!("interrupted before all workers had joined");
+        }
+        while let Ok(event) = inbox.try_recv() {
+            if let Event::Said(line) = event {
+                said.push(line);
+            }
+        }
+        if let Some((pid, status)) = local.ended() {
+            bail!("the worker of process {pid} ended at once ({status}): {}", said.join(" "));
+        }
+        if only_local && clock::now_us() - began > LOCAL_US {
+            bail!("the workers of this machine did not join within 30 s: {}", said.join(" "));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn describe(mut about: About, joined: &[Joined]) -> Run {
+    about.started = clock::unix_seconds();
+    let worker = |joined: &Joined| WorkerRun {
+        name: joined.hello.name.clone(),
+        pid: joined.hello.pid,
+        ..WorkerRun::default()
+    };
+    Run { format: FORMAT, about, workers: joined.iter().map(worker).collect(), ..Run::default() }
+}
+
+/// From joined workers to the report.
+pub(crate) fn conduct(
+    setup: Setup,
+    joined: Vec<Joined>,
+    (events, inbox): (SyncSender<Event>, Receiver<Event>),
+    watch: &mut dyn Watch,
+    interrupts: &Interrupts,
+) -> Result<Run> {
+    let Setup { mut plan, about, host, .. } = setup;
+    let own = handshake::machine();
+    let hellos: Vec<_> = joined.iter().map(|worker| worker.hello.clone()).collect();
+    let owners = shard::owners(&hellos, plan.options.connections)?;
+    let clocks = shard::clocks(&own, &hellos);
+    let sources = shard::sources(&plan.target.sources, &own, &hellos);
+    // What is left in the plan would be taken by workers without their own.
+    plan.target.sources.clear();
+    let mut stamp = [0; 4];
+    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut stamp)
+        .map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+
+    let phases = plan.phases.iter().map(|phase| phase.name.clone()).collect();
+    let merger = Merger::new(describe(about, &joined), plan.transactions.clone(), phases);
+    let course = Course {
+        drain_us: plan.options.drain_ms * 1_000,
+        start_in_us: START_IN_US,
+        owners: owners.clone(),
+    };
+    let mut conductor = Conductor::new(merger, course, clock::now_us());
+    let mut members = Vec::new();
+    for ((number, worker), sources) in (0_u16..).zip(joined).zip(sources) {
+        let assignment = Assignment {
+            plan: plan.clone(),
+            worker: number,
+            owners: owners.clone(),
+            clocks: clocks.clone(),
+            run: u32::from_ne_bytes(stamp),
+            sources,
+        };
+        members.push(Member::new(number, worker, assignment, events.clone())?);
+    }
+    drop(plan);
+    course_of(&mut conductor, &mut members, &inbox, host, watch, interrupts);
+    for member in &mut members {
+        member.close();
+    }
+    if !conductor.started() {
+        let why = conductor.failed().unwrap_or("interrupted before the run began").to_owned();
+        bail!(why);
+    }
+    Ok(conductor.finish(clock::now_us()))
+}
+
+fn course_of(
+    conductor: &mut Conductor,
+    members: &mut [Member],
+    inbox: &Receiver<Event>,
+    host: Host,
+    watch: &mut dyn Watch,
+    interrupts: &Interrupts,
+) {
+    let mut host = Some(host);
+    let mut sampler: Option<Sampler> = None;
+    let mut next_tick = clock::now_us() + TICK_US;
+    let mut asked = 0;
+    let mut told = 0;
+    while !conductor.done() {
+        let wait = next_tick.saturating_sub(clock::now_us()).min(100_000);
+        match inbox.recv_timeout(Duration::from_micros(wait)) {
+            Ok(Event::Report(worker, report)) => conductor.report(worker, report, clock::now_us()),
+            Ok(Event::Lost(worker, why)) => conductor.lost(worker, &why, clock::now_us()),
+            Ok(Event::Said(line)) => conductor.merger.log(line),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        let now = clock::now_us();
+        match interrupts.count() {
+            count if count == asked => {}
+            1 => {
+                watch.line("Ending the run in order; Ctrl-C again ends it at once");
+                conductor.interrupt(now);
+            }
+            _ => conductor.give_up(now),
+        }
+        asked = interrupts.count();
+        send(conductor, members);
+        if let Some(start) = conductor.start_us()
+            && let Some(host) = host.take()
+        {
+            // The first tick falls into the middle of the second after the first, when its snapshots are there.
+            next_tick = start + TICK_US + TICK_US / 2;
+            sampler = Sampler::start(host, start);
+        }
+        if now >= next_tick {
+            next_tick += TICK_US * (1 + (now - next_tick) / TICK_US);
+            conductor.tick(now);
+            send(conductor, members);
+            if let Some(sampler) = &sampler {
+                sampler.collect(&mut conductor.merger.run);
+            }
+            let (started, ending) = (conductor.started(), conductor.ending());
+            let run = conductor.refresh(now);
+            for warning in run.warnings.iter().skip(told) {
+                // Sentences with figures change from second to second; each is said when its kind first comes.
+                watch.line(warning);
+            }
+            told = told.max(run.warnings.len());
+            if started {
+                watch.update(run, ending);
+            }
+        }
+    }
+    if let Some(sampler) = sampler {
+        sampler.finish(&mut conductor.merger.run);
+    }
+}
+
+/// Passes commands on. A worker that does not take them is lost, which makes further commands.
+fn send(conductor: &mut Conductor, members: &mut [Member]) {
+    loop {
+        let commands = conductor.take_commands();
+        if commands.is_empty() {
+            return;
+        }
+        for (worker, command) in commands {
+            if let Some(member) = members.get_mut(usize::from(worker))
+                && let Err(why) = member.send(command)
+            {
+                member.close();
+                conductor.lost(worker, why, clock::now_us());
+            }
+        }
+    }
+}
+
+/// A figure of the newest second, for plain lines.
+pub(crate) fn gauge(run: &Run, gauge: Gauge) -> i64 {
+    run.seconds.last().and_then(|s| s.gauges.get(gauge.name())).copied().unwrap_or(0)
+}
+
+/// Addresses for messages.
+pub(crate) fn resolve_listen(listen: &str) -> Result<SocketAddr> {
+    use std::net::ToSocketAddrs;
+    let mut addresses = listen
+        .to_socket_addrs()
+        .with_context(|| format!("--listen {listen} is no address; write HOST:PORT, such as 0.0.0.0:7777"))?;
+    addresses.next().with_context(|| format!("--listen {listen} has no address"))
+}

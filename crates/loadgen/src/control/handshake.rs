@@ -1,0 +1,256 @@
+//! How a worker joins: challenge and response with HMAC-SHA-256 over a shared token, in both directions.
+//!
+//! ```text
+//! controller → worker   Greeting  { protocol, version, nonce }
+//! worker → controller   Answer    { protocol, version, nonce, proof = HMAC(token, "worker" nonces) }
+//! controller → worker   Verdict   Welcome { proof = HMAC(token, "controller" nonces) } or Refused(sentence)
+//! worker → controller   Up::Hello
+//! ```
+//!
+//! The token itself never travels. What follows is neither encrypted nor signed: it belongs on a trusted network or in
+//! a tunnel, and `docs/load.md` says so.
+//!
+//! Trap: `Greeting` and `Answer` must stay readable for all versions, or a version that differs cannot say so.
+
+use std::io::Write;
+use std::net::{IpAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+
+use super::frame::{self, AFTER_AUTH, BEFORE_AUTH, Until};
+use super::message::{Assignment, Command, Report};
+use crate::clock;
+
+/// Number of this protocol; it grows when a message changes its meaning.
+pub(crate) const PROTOCOL: u32 = 1;
+/// Version of the program.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Longest time for the whole of it.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+/// Round trips that are measured; the shortest counts.
+const PINGS: u64 = 5;
+
+/// What a worker says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Hello {
+    /// What is the same for all processes that share CLOCK_MONOTONIC.
+    pub(crate) machine: String,
+    /// Cores that it may use.
+    pub(crate) cores: u32,
+    /// Files that it may open.
+    pub(crate) files: u64,
+    /// Its process.
+    pub(crate) pid: u32,
+    /// For the report.
+    pub(crate) name: String,
+    /// Its own source addresses.
+    pub(crate) sources: Vec<IpAddr>,
+}
+
+/// From the controller, once joined.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Down {
+    /// To be given back at once.
+    Ping(u64),
+    /// What to do.
+    Assignment(Box<Assignment>),
+    /// During the run.
+    Command(Command),
+}
+
+/// From the worker, once joined.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Up {
+    /// First of all.
+    Hello(Hello),
+    /// Answer to `Ping`.
+    Pong(u64),
+    /// During the run.
+    Report(Report),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Greeting {
+    protocol: u32,
+    version: String,
+    nonce: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    protocol: u32,
+    version: String,
+    nonce: String,
+    proof: String,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Verdict {
+    Welcome { proof: String },
+    Refused(String),
+}
+
+/// A new random token or nonce.
+pub(crate) fn random_text() -> Result<String> {
+    let mut bytes = [0; 24];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow!("the system gives no random numbers"))?;
+    Ok(BASE64.encode(bytes))
+}
+
+fn key(token: &str) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes())
+}
+
+/// Lengths are written too, so that one pair of nonces cannot look like another.
+fn said(who: &str, controller: &str, worker: &str) -> String {
+    format!("throng load {who} {} {controller} {} {worker}", controller.len(), worker.len())
+}
+
+fn prove(token: &str, who: &str, controller: &str, worker: &str) -> String {
+    BASE64.encode(hmac::sign(&key(token), said(who, controller, worker).as_bytes()))
+}
+
+/// In constant time.
+fn proven(token: &str, who: &str, controller: &str, worker: &str, proof: &str) -> bool {
+    let Ok(proof) = BASE64.decode(proof) else { return false };
+    hmac::verify(&key(token), said(who, controller, worker).as_bytes(), &proof).is_ok()
+}
+
+fn versions(worker: &str, controller: &str) -> String {
+    format!(
+        "the worker is throng {worker} and the controller throng {controller}; use the same version on all machines"
+    )
+}
+
+/// A worker that was let in.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    /// Blocking, without limits of time for reading.
+    pub(crate) stream: TcpStream,
+    /// Who it is.
+    pub(crate) hello: Hello,
+    /// Half of the shortest round trip.
+    pub(crate) half_trip_us: u64,
+}
+
+/// The controller's side. An error is one sentence about the other side; nothing was told to it but that.
+pub(crate) fn admit(stream: TcpStream, token: &str) -> Result<Joined> {
+    let deadline = clock::now_us() + TIMEOUT.as_micros() as u64;
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let nonce = random_text()?;
+    let greeting = Greeting { protocol: PROTOCOL, version: VERSION.to_owned(), nonce: nonce.clone() };
+    (&stream).write_all(&frame::encode(&greeting)?)?;
+    let answer: Answer = frame::read(&mut Until { stream: &stream, deadline }, BEFORE_AUTH)?
+        .context("it closed the connection without an answer")?;
+    let refusal = if answer.protocol != PROTOCOL || answer.version != VERSION {
+        Some(versions(&answer.version, VERSION))
+    } else if !proven(token, "worker", &nonce, &answer.nonce, &answer.proof) {
+        Some("the token is wrong; give the worker the --token of the controller".to_owned())
+    } else {
+        None
+    };
+    if let Some(sentence) = refusal {
+        (&stream).write_all(&frame::encode(&Verdict::Refused(sentence.clone()))?)?;
+        bail!(sentence);
+    }
+    let proof = prove(token, "controller", &nonce, &answer.nonce);
+    (&stream).write_all(&frame::encode(&Verdict::Welcome { proof })?)?;
+    let mut limited = Until { stream: &stream, deadline };
+    let Some(Up::Hello(hello)) = frame::read(&mut limited, AFTER_AUTH)? else {
+        bail!("it did not say who it is");
+    };
+    let mut half_trip_us = u64::MAX;
+    for number in 0..PINGS {
+        let sent = clock::now_us();
+        (&stream).write_all(&frame::encode(&Down::Ping(number))?)?;
+        match frame::read(&mut limited, AFTER_AUTH)? {
+            Some(Up::Pong(back)) if back == number => {}
+            _ => bail!("it did not answer a ping"),
+        }
+        half_trip_us = half_trip_us.min((clock::now_us() - sent) / 2);
+    }
+    stream.set_read_timeout(None)?;
+    Ok(Joined { stream, hello, half_trip_us })
+}
+
+/// The worker's side up to its assignment, which may be long in coming.
+pub(crate) fn join(stream: &TcpStream, token: &str, hello: Hello) -> Result<Assignment> {
+    let deadline = clock::now_us() + TIMEOUT.as_micros() as u64;
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let mut limited = Until { stream, deadline };
+    let greeting: Greeting = frame::read(&mut limited, BEFORE_AUTH)
+        .context("no controller of throng load answers there")?
+        .context("the controller closed the connection at once; perhaps it has all its workers")?;
+    if greeting.protocol != PROTOCOL {
+        bail!(versions(VERSION, &greeting.version));
+    }
+    let nonce = random_text()?;
+    let proof = prove(token, "worker", &greeting.nonce, &nonce);
+    let answer = Answer { protocol: PROTOCOL, version: VERSION.to_owned(), nonce: nonce.clone(), proof };
+    let mut out = stream;
+    out.write_all(&frame::encode(&answer)?)?;
+    match frame::read(&mut limited, BEFORE_AUTH)?.context("the controller closed the connection")? {
+        Verdict::Refused(sentence) => bail!(sentence),
+        Verdict::Welcome { proof } => {
+            if !proven(token, "controller", &greeting.nonce, &nonce, &proof) {
+                bail!("the controller does not know the token; check --join and --token");
+            }
+        }
+    }
+    out.write_all(&frame::encode(&Up::Hello(hello))?)?;
+    stream.set_read_timeout(None)?;
+    let mut reading = stream;
+    loop {
+        match frame::read(&mut reading, AFTER_AUTH)?.context("the controller ended before the run began")? {
+            Down::Ping(number) => out.write_all(&frame::encode(&Up::Pong(number))?)?,
+            Down::Assignment(assignment) => return Ok(*assignment),
+            Down::Command(_) => bail!("the controller gave a command before the plan"),
+        }
+    }
+}
+
+/// What this process says about itself.
+pub(crate) fn myself(name: String, sources: Vec<IpAddr>) -> Hello {
+    Hello {
+        machine: machine(),
+        cores: cores(),
+        files: raise_files(),
+        pid: std::process::id(),
+        name,
+        sources,
+    }
+}
+
+/// Cores that this process may use.
+pub(crate) fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
+}
+
+/// The boot and the namespace of time: what is the same for all processes that share CLOCK_MONOTONIC.
+pub(crate) fn machine() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let space = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    // Without a boot id nothing is known to be shared; a random name shares with nobody.
+    if boot.trim().is_empty() {
+        return random_text().unwrap_or_default();
+    }
+    format!("{} {}", boot.trim(), space.display())
+}
+
+/// Raises the limit of open files as far as it goes, and says how far that is.
+pub(crate) fn raise_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let highest = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let reached = if setrlimit(Resource::Nofile, highest).is_ok() { limit.maximum } else { limit.current };
+    reached.unwrap_or(u64::MAX)
+}

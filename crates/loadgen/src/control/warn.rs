@@ -1,0 +1,114 @@
+//! What a reader must know before believing the figures, as sentences: was the generator itself the limit?
+
+use crate::measure::Timing;
+use crate::report::model::Run;
+
+/// Lateness at p99 beyond this means that latencies hold the generator's own queueing. Microseconds.
+const LATE_US: u64 = 5_000;
+/// CPU of one worker beyond this, in cores.
+const BUSY: f64 = 0.9;
+/// Share of the machine's cores beyond which everybody on it waits.
+const FULL: f64 = 0.95;
+
+/// Errors that come from limits of the generator's machine, and what to do.
+const LIMITS: &[(&str, &str)] = &[
+    ("connect-no-files", "the limit of open files was hit; raise it (ulimit -n) or add workers (--workers)"),
+    ("connect-no-ports", "no local port was free; give more source addresses (--source A-B)"),
+    ("connect-no-memory", "the machine had no memory for sockets; use fewer connections or more machines"),
+];
+
+/// The sentences that follow from the figures.
+pub(crate) fn of(run: &Run) -> Vec<String> {
+    let mut found = Vec::new();
+    found.extend(late(run));
+    found.extend(busy(run));
+    for (kind, sentence) in LIMITS {
+        if let Some(count) = run.totals.errors.get(*kind) {
+            found.push(format!("The generator is the limit: {sentence} ({} times)", count.total));
+        }
+    }
+    found
+}
+
+fn late(run: &Run) -> Option<String> {
+    let lateness = |timings: &std::collections::BTreeMap<String, crate::measure::Summary>| {
+        timings.get(Timing::Lateness.name()).map_or(0, |summary| summary.p99)
+    };
+    let late: Vec<_> = run.seconds.iter().filter(|s| lateness(&s.timings) > LATE_US).collect();
+    let worst = late.iter().max_by_key(|s| lateness(&s.timings))?;
+    let busy = late.iter().filter(|s| s.busiest_cpu > BUSY).count();
+    let cores = f64::from(run.about.cores);
+    let server = |at: u32| run.server.iter().find(|s| s.at == at).map_or(0.0, |s| s.cpu);
+    let full = late.iter().filter(|s| cores > 0.0 && s.generator_cpu + server(s.at) > FULL * cores).count();
+    let limit = if 2 * busy > late.len() {
+        "the CPU of a worker; add workers (--workers) or machines (--listen)"
+    } else if 2 * full > late.len() {
+        "the cores of this machine, which the server shares; run the generator on another (--listen)"
+    } else {
+        "not the CPU of the workers; other programs on the machine may take it"
+    };
+    Some(format!(
+        "The generator was late: in {} of {} seconds more than {} ms at p99 (worst {:.1} ms in second {}), so latencies there hold its own queueing; the limit was {limit}",
+        late.len(),
+        run.seconds.len(),
+        LATE_US / 1_000,
+        lateness(&worst.timings) as f64 / 1_000.0,
+        worst.at
+    ))
+}
+
+fn busy(run: &Run) -> Option<String> {
+    let busy: Vec<_> = run.seconds.iter().filter(|s| s.busiest_cpu > BUSY).collect();
+    let worst = busy.iter().map(|s| s.busiest_cpu).fold(0.0, f64::max);
+    (!busy.is_empty()).then(|| {
+        format!(
+            "A worker used more than 90 % of its core in {} of {} seconds (at most {:.0} %); add workers (--workers) or machines (--listen)",
+            busy.len(),
+            run.seconds.len(),
+            worst * 100.0
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Summary;
+    use crate::report::model::{CounterTotal, Second};
+
+    fn second(at: u32, lateness: u64, cpu: f64) -> Second {
+        let summary = Summary { count: 1, p99: lateness, ..Summary::default() };
+        Second {
+            at,
+            timings: [("lateness".to_owned(), summary)].into(),
+            busiest_cpu: cpu,
+            generator_cpu: cpu,
+            ..Second::default()
+        }
+    }
+
+    #[test]
+    fn a_generator_in_time_has_nothing_to_say() {
+        let run = Run { seconds: vec![second(0, 4_999, 0.5), second(1, 0, 0.9)], ..Run::default() };
+        assert_eq!(of(&run), [""; 0]);
+    }
+
+    #[test]
+    fn lateness_names_the_limit() {
+        let run = Run { seconds: vec![second(0, 0, 0.1), second(1, 12_300, 0.97)], ..Run::default() };
+        let found = of(&run);
+        assert!(found[0].starts_with("The generator was late: in 1 of 2 seconds more than 5 ms at p99 (worst 12.3 ms in second 1)"), "{found:?}");
+        assert!(found[0].contains("the CPU of a worker"));
+        assert!(found[1].starts_with("A worker used more than 90 % of its core in 1 of 2 seconds (at most 97 %)"));
+        let idle = Run { seconds: vec![second(0, 6_000, 0.1)], ..Run::default() };
+        assert!(of(&idle)[0].contains("not the CPU of the workers"));
+    }
+
+    #[test]
+    fn limits_of_the_machine_are_named() {
+        let mut run = Run::default();
+        let total = CounterTotal { total: 7, ..CounterTotal::default() };
+        run.totals.errors.insert("connect-no-files".to_owned(), total);
+        assert!(of(&run)[0].contains("limit of open files was hit"));
+    }
+}

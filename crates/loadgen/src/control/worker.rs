@@ -1,0 +1,78 @@
+//! A worker process: joins, gets its part of the plan, does it, says what it measured, ends.
+
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::handshake::{self, Hello};
+use super::link::Link;
+use super::message::{Assignment, Report};
+use crate::clock;
+use crate::engine::{self, Port};
+
+/// Joins the controller at `join` (`HOST:PORT`), tries for `patience` if nobody listens there yet, and does the work.
+pub(crate) fn work(
+    join: &str,
+    token: &str,
+    name: &str,
+    sources: Vec<IpAddr>,
+    patience: Duration,
+) -> Result<()> {
+    let stream = connect(join, patience)?;
+    let name = if name.is_empty() { stream.local_addr()?.ip().to_string() } else { name.to_owned() };
+    let hello = handshake::myself(name, sources);
+    serve(stream, token, hello, engine::run).with_context(|| format!("worker of {join}"))
+}
+
+fn connect(join: &str, patience: Duration) -> Result<TcpStream> {
+    let until = clock::now_us() + patience.as_micros() as u64;
+    loop {
+        let mut last = None;
+        let addresses = join.to_socket_addrs().with_context(|| {
+            format!("--join {join} is no address that resolves; write HOST:PORT as the controller prints it")
+        })?;
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            }
+        }
+        if clock::now_us() >= until {
+            let why = last.map_or_else(|| "no address".to_owned(), |error| error.to_string());
+            bail!("no controller at {join} ({why}); start `throng load … --listen` there first");
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// One run with the given engine.
+pub(crate) fn serve(
+    stream: TcpStream,
+    token: &str,
+    hello: Hello,
+    engine: impl FnOnce(Assignment, &mut dyn Port) -> Result<()>,
+) -> Result<()> {
+    keep_alive(&stream)?;
+    let assignment = handshake::join(&stream, token, hello)?;
+    let mut link = Link::new(stream)?;
+    match engine(assignment, &mut link) {
+        Ok(()) => link.finish(),
+        Err(error) => {
+            // The controller may be what is gone; then nobody is left to hear it.
+            let _ = link.send(Report::Refused(format!("{error:#}")));
+            let _ = link.finish();
+            Err(error)
+        }
+    }
+}
+
+/// A machine that vanished must not leave the other side waiting for ever.
+pub(crate) fn keep_alive(stream: &TcpStream) -> Result<()> {
+    let often = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    socket2::SockRef::from(stream).set_tcp_keepalive(&often)?;
+    Ok(())
+}
