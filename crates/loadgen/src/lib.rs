@@ -11,6 +11,7 @@
 //! Trap: arrivals and messages are due by the clock, whatever the server does, and every latency counts from the
 //! due time. Never measure from the moment of sending: a generator that is late would then look like a fast server.
 
+pub mod cli;
 pub mod clock;
 pub mod control;
 pub mod engine;

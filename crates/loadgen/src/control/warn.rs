@@ -12,9 +12,8 @@ const FULL: f64 = 0.95;
 
 /// Errors that come from limits of the generator's machine, and what to do.
 const LIMITS: &[(&str, &str)] = &[
-    ("connect-no-files", "the limit of open files was hit; raise it (ulimit -n) or add workers (--workers)"),
-    ("connect-no-ports", "no local port was free; give more source addresses (--source A-B)"),
-    ("connect-no-memory", "the machine had no memory for sockets; use fewer connections or more machines"),
+    ("connect:no-files-left", "the limit of open files was hit; raise it (ulimit -n) or add workers (--workers)"),
+    ("connect:no-ports-left", "no local port was free; give more source addresses (--source A-B)"),
 ];
 
 /// The sentences that follow from the figures.
@@ -108,7 +107,7 @@ mod tests {
     fn limits_of_the_machine_are_named() {
         let mut run = Run::default();
         let total = CounterTotal { total: 7, ..CounterTotal::default() };
-        run.totals.errors.insert("connect-no-files".to_owned(), total);
+        run.totals.errors.insert("connect:no-files-left".to_owned(), total);
         assert!(of(&run)[0].contains("limit of open files was hit"));
     }
 }

@@ -71,8 +71,7 @@ pub(crate) fn serve(
 pub(crate) fn keep_alive(stream: &TcpStream) -> Result<()> {
     let often = socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(5))
-        .with_retries(3);
+        .with_interval(Duration::from_secs(5));
     socket2::SockRef::from(stream).set_tcp_keepalive(&often)?;
     Ok(())
 }

@@ -1,0 +1,299 @@
+//! The command line of `throng load`: what is asked for, as clap reads it, and the way to who does it.
+//!
+//! The first word is a plan unless it is one of `worker`, `capacity`, `compare`, `prepare` and `report`; a file of that
+//! name is written `./worker`. Errors are one sentence with the mend: 2 is wrong usage, 1 a run that failed.
+//!
+//! Trap: the password may come from the environment or a file, since arguments are open to everybody on the machine.
+
+mod once;
+mod out;
+mod parse;
+mod plan;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::{Args, Subcommand};
+
+use crate::control::local::TOKEN;
+use crate::plan::{Security, Time};
+use parse::{duration_ms, security, time};
+
+/// Run a load against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Load {
+    #[command(subcommand)]
+    word: Option<Word>,
+    /// List the named workloads.
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(Subcommand)]
+enum Word {
+    /// Join a run as a worker; `--listen` of the controller prints the line to type.
+    Worker(Worker),
+    /// Find the largest number of users (or rate) that the server serves within limits.
+    Capacity(Capacity),
+    /// Create the accounts and rosters of a plan on a server, in-band (XEP-0077).
+    Prepare(Prepare),
+    /// Put two runs side by side.
+    Compare {
+        /// Directory or run.json of the first run.
+        first: PathBuf,
+        /// Of the second; ratios are second to first.
+        second: PathBuf,
+        /// Write the comparison as a page, too.
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
+    /// Write the report of a run again from its run.json.
+    Report {
+        /// Directory or run.json.
+        run: PathBuf,
+    },
+}
+
+/// What every run takes.
+#[derive(Args, Clone)]
+struct Run {
+    /// Name of a workload (see --list), a TOML plan (*.toml) or a Tsung scenario (*.xml).
+    #[arg(value_name = "WORKLOAD|FILE")]
+    plan: Option<String>,
+    #[command(flatten)]
+    shape: Shape,
+    #[command(flatten)]
+    crew: Crew,
+    #[command(flatten)]
+    watch: Watch,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Plan (wins over the plan's own values)")]
+struct Shape {
+    /// Address of the server; several are used in turn. Without a port: 5222.
+    #[arg(long, value_name = "HOST:PORT")]
+    target: Vec<String>,
+    /// The XMPP domain. Default: the plan's, or the host of --target if it is a name, or localhost.
+    #[arg(long)]
+    domain: Option<String>,
+    /// Connections at one time.
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    connections: Option<u32>,
+    /// How many times faster than the plan says everything goes.
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    time_scale: f64,
+    /// End of the run after so long, such as 90s, 10m or 2h.
+    #[arg(long, value_name = "TIME", value_parser = duration_ms)]
+    duration: Option<u64>,
+    /// How long to stay once all users have arrived.
+    #[arg(long, value_name = "TIME", value_parser = duration_ms)]
+    hold: Option<u64>,
+    /// Arrivals a second, in every phase that has arrivals.
+    #[arg(long, value_name = "PER_SECOND")]
+    rate: Option<f64>,
+    /// Distance between the messages of one user.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    every: Option<Time>,
+    /// Bytes of a message's body.
+    #[arg(long, value_name = "BYTES")]
+    size: Option<u32>,
+    /// Messages under way in each direction of a closed loop.
+    #[arg(long, value_name = "N")]
+    in_flight: Option<u32>,
+    /// Protection of connections: none, starttls or direct.
+    #[arg(long, value_name = "HOW", value_parser = security, alias = "security")]
+    tls: Option<Security>,
+    /// PEM file of authorities that must have signed the server's certificate. Default: any certificate is taken.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// PEM file of the client's certificate chain, for EXTERNAL.
+    #[arg(long, value_name = "FILE", requires = "key", alias = "certificate")]
+    cert: Option<PathBuf>,
+    /// PEM file of the client's key.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Resume TLS sessions.
+    #[arg(long)]
+    resume: bool,
+    /// Refuse TLS 1.3, to measure 1.2.
+    #[arg(long)]
+    tls12: bool,
+    /// SASL mechanism; several leave the choice to the strongest that the server has.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    mechanism: Vec<String>,
+    /// What user names begin with.
+    #[arg(long, value_name = "PREFIX", alias = "prefix")]
+    user_prefix: Option<String>,
+    /// Number of the first user.
+    #[arg(long, value_name = "N")]
+    first: Option<u64>,
+    /// How many accounts there are.
+    #[arg(long, value_name = "N", alias = "accounts")]
+    count: Option<u32>,
+    /// Distance between the numbers of two users.
+    #[arg(long, value_name = "N")]
+    stride: Option<u32>,
+    /// Password of all users; {n} stands for the number. Better: --password-file or the environment.
+    #[arg(long, env = "THRONG_LOAD_PASSWORD", hide_env_values = true, conflicts_with = "password_file")]
+    password: Option<String>,
+    /// File whose first line is the password.
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// CSV file with a name and a password in each line.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["user_prefix", "first", "count"])]
+    users: Option<PathBuf>,
+    /// Create each account before its first login (XEP-0077).
+    #[arg(long)]
+    register: bool,
+    /// Local addresses to connect from, such as 127.0.0.2-127.0.0.60; several with commas.
+    #[arg(long, value_name = "A-B[,C]")]
+    source: Vec<String>,
+    /// Answers within so many milliseconds are acceptable.
+    #[arg(long, value_name = "MS")]
+    acceptable: Option<u64>,
+    /// Go on when the first login fails.
+    #[arg(long)]
+    keep_going: bool,
+    /// Seed of everything random.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Workers")]
+struct Crew {
+    /// Worker processes on this machine. Default: as many as files and cores ask for; 0 with --listen.
+    #[arg(long, value_name = "N")]
+    workers: Option<u16>,
+    /// Let workers of other machines join at this address.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// How many of them to wait for.
+    #[arg(long, value_name = "N", requires = "listen", default_value_t = 1)]
+    expect: u16,
+    /// What workers of other machines must know. Default: a random one, which is printed.
+    #[arg(long, env = TOKEN, hide_env_values = true)]
+    token: Option<String>,
+}
+
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "What is watched of the server")]
+struct Watch {
+    /// Process of the server; several are added up.
+    #[arg(long, value_name = "PID", value_delimiter = ',', num_args = 1..)]
+    pid: Vec<u32>,
+    /// The children of these processes, too.
+    #[arg(long, requires = "pid")]
+    children: bool,
+    /// Page of metrics in the text format of Prometheus, read once a second.
+    #[arg(long, value_name = "URL")]
+    metrics: Vec<String>,
+}
+
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Output")]
+struct Output {
+    /// Name of the server in reports.
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    /// Directory of the report. Default: load-runs/<plan>-<time>.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write the run as JSON to standard output; everything else goes to standard error.
+    #[arg(long)]
+    json: bool,
+    /// Say nothing while the run goes on.
+    #[arg(long, short)]
+    quiet: bool,
+    /// Plain lines even on a terminal.
+    #[arg(long)]
+    plain: bool,
+}
+
+#[derive(Args)]
+struct Worker {
+    /// Where the controller listens.
+    #[arg(long, value_name = "HOST:PORT")]
+    join: String,
+    /// The controller's token.
+    #[arg(long, env = TOKEN, hide_env_values = true)]
+    token: String,
+    /// Name of this worker in reports. Default: its address.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    name: String,
+    /// Local addresses to connect from.
+    #[arg(long, value_name = "A-B[,C]")]
+    source: Vec<String>,
+    /// How long to try while nobody listens there yet.
+    #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "10s")]
+    patience: u64,
+    /// Join again after each run, as `capacity` needs it, until nobody listens any more.
+    #[arg(long)]
+    stay: bool,
+}
+
+#[derive(Args)]
+struct Capacity {
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(Args)]
+struct Prepare {
+    #[command(flatten)]
+    run: Run,
+}
+
+/// Why a command ended badly.
+enum Failure {
+    /// What was asked for cannot be.
+    Usage(anyhow::Error),
+    /// It was tried and failed.
+    Run(anyhow::Error),
+}
+
+impl Failure {
+    fn usage(text: impl std::fmt::Display) -> Self {
+        Self::Usage(anyhow!("{text}"))
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Run(error)
+    }
+}
+
+/// Does what was asked for.
+pub fn command(load: Load) -> ExitCode {
+    let result = match load.word {
+        Some(Word::Worker(worker)) => once::worker(&worker),
+        Some(Word::Compare { first, second, html }) => show::compare(&first, &second, html.as_deref()),
+        Some(Word::Report { run }) => show::report(&run),
+        Some(Word::Capacity(_) | Word::Prepare(_)) => Err(Failure::usage("not there yet")),
+        None if load.list => show::list(),
+        None => once::run(&load.run),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(error)) => {
+            out::error(&format!("throng load: {error:#}"));
+            ExitCode::from(2)
+        }
+        Err(Failure::Run(error)) => {
+            out::error(&format!("throng load: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

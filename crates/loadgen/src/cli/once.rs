@@ -1,0 +1,252 @@
+//! One run, and one worker.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::plan::Given;
+use super::{Failure, Output, Run, Worker, out, plan, show};
+use crate::clock;
+use crate::control::drive::{self, Setup, Watch, drive};
+use crate::control::handshake;
+use crate::control::interrupt::Interrupts;
+use crate::control::worker;
+use crate::host::{self, Host};
+use crate::plan::{Facts, check, workers_needed};
+use crate::report;
+use crate::report::model::{self, About};
+
+/// `throng load <plan>`.
+pub(super) fn run(asked: &Run) -> Result<(), Failure> {
+    let given = plan::read(asked)?;
+    let setup = setup(asked, given)?;
+    let directory = directory(&asked.output, &setup.about.plan, clock::unix_seconds());
+    writable(&directory)?;
+    let interrupts = Interrupts::listen()?;
+    let mut watch = Live::new(&asked.output, &setup);
+    let run = drive(setup, &mut watch, &interrupts)?;
+    let paths = report::write(&directory, &run)?;
+    if asked.output.json {
+        out::text(&report::json(&run)?);
+    } else {
+        out::text(&report::text(&run));
+        out::line(&format!("Report: {}", paths.html.display()));
+    }
+    match run.about.end.as_str() {
+        "finished" | "interrupted" => Ok(()),
+        failed => Err(Failure::Run(anyhow::anyhow!(failed.to_owned()))),
+    }
+}
+
+/// `throng load worker`.
+pub(super) fn worker(asked: &Worker) -> Result<(), Failure> {
+    let mut sources = Vec::new();
+    for source in &asked.source {
+        sources.extend(crate::plan::sources(source).map_err(|s| Failure::usage(format!("--source: {s}")))?);
+    }
+    let patience = Duration::from_millis(asked.patience);
+    worker::work(&asked.join, &asked.token, &asked.name, sources.clone(), patience)?;
+    while asked.stay && worker::work(&asked.join, &asked.token, &asked.name, sources.clone(), patience).is_ok() {}
+    Ok(())
+}
+
+/// What this machine has.
+fn facts(given: &Given, host: &Host) -> Facts {
+    let loopback = given.plan.target.addresses.iter().any(|address| address.ip().is_loopback());
+    Facts {
+        files: handshake::raise_files(),
+        cores: handshake::cores(),
+        memory: host::memory_available(),
+        ports: host::ports(),
+        server_here: loopback || !host.pids.is_empty(),
+    }
+}
+
+/// Everything that is known before the first connection.
+pub(super) fn setup(asked: &Run, given: Given) -> Result<Setup, Failure> {
+    let host = Host {
+        pids: asked.watch.pid.clone(),
+        children: asked.watch.children,
+        metrics: asked.watch.metrics.clone(),
+    };
+    let facts = facts(&given, &host);
+    let mistakes = check(&given.plan, &facts);
+    // With other machines in the run this one need not have it all.
+    if asked.crew.listen.is_none() && !mistakes.is_empty() {
+        let lines: Vec<String> = mistakes.iter().map(|mistake| format!("  {mistake}")).collect();
+        return Err(Failure::usage(format!("this cannot be run here:\n{}", lines.join("\n"))));
+    }
+    host.check().map_err(Failure::Usage)?;
+    reachable(&given)?;
+    let listen = asked.crew.listen.as_deref().map(drive::resolve_listen).transpose().map_err(Failure::Usage)?;
+    let workers = match asked.crew.workers {
+        Some(0) if listen.is_none() => {
+            return Err(Failure::usage("--workers 0 leaves nobody to do the work; add --listen or a worker"));
+        }
+        Some(count) => count,
+        None if listen.is_some() => 0,
+        None => workers_needed(&given.plan, &facts).count,
+    };
+    let about = about(asked, &given);
+    Ok(Setup {
+        plan: given.plan,
+        about,
+        workers,
+        listen,
+        expect: if listen.is_some() { asked.crew.expect } else { 0 },
+        token: asked.crew.token.clone().unwrap_or_default(),
+        host,
+    })
+}
+
+/// A server that is not there is found before a worker is started. Workers of other machines may see more than this one.
+fn reachable(given: &Given) -> Result<(), Failure> {
+    for address in &given.plan.target.addresses {
+        if let Err(error) = std::net::TcpStream::connect_timeout(address, Duration::from_secs(5)) {
+            return Err(Failure::Usage(anyhow::anyhow!(
+                "nobody answers at {address} ({error}); start the server or mend --target"
+            )));
+        }
+    }
+    if given.plan.target.addresses.is_empty() {
+        return Err(Failure::usage("where is the server? Add --target HOST:PORT"));
+    }
+    Ok(())
+}
+
+fn about(asked: &Run, given: &Given) -> About {
+    let plan = &given.plan;
+    About {
+        plan: plan.name.clone(),
+        title: plan.title.clone(),
+        target: given.target.clone(),
+        label: asked.output.label.clone().unwrap_or_else(|| given.target.clone()),
+        started: clock::unix_seconds(),
+        connections: plan.options.connections,
+        time_scale: asked.shape.time_scale,
+        acceptable_ms: plan.options.acceptable_ms,
+        command: command_line(std::env::args()),
+        version: handshake::VERSION.to_owned(),
+        cores: handshake::cores(),
+        memory: host::memory_total(),
+        ..About::default()
+    }
+}
+
+/// The command line without secrets, for the report.
+fn command_line(arguments: impl Iterator<Item = String>) -> String {
+    let mut hidden = false;
+    let mut words: Vec<String> = Vec::new();
+    for (index, argument) in arguments.enumerate() {
+        let argument = if index == 0 { "throng".to_owned() } else { argument };
+        if std::mem::take(&mut hidden) {
+            words.push("…".to_owned());
+            continue;
+        }
+        hidden = matches!(argument.as_str(), "--password" | "--token");
+        match argument.split_once('=') {
+            Some((flag @ ("--password" | "--token"), _)) => words.push(format!("{flag}=…")),
+            _ if argument.contains(' ') => words.push(format!("'{argument}'")),
+            _ => words.push(argument),
+        }
+    }
+    words.join(" ")
+}
+
+/// Where the report goes.
+pub(super) fn directory(output: &Output, plan: &str, now: i64) -> PathBuf {
+    if let Some(out) = &output.out {
+        return out.clone();
+    }
+    let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let name: String = plan.chars().map(safe).collect();
+    Path::new("load-runs").join(format!("{name}-{}", show::stamp(now)))
+}
+
+/// A run of an hour must not end at a directory that cannot be written.
+fn writable(directory: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(directory).map_err(|error| {
+        let shown = directory.display();
+        Failure::usage(format!("the directory {shown} cannot be made ({error}); choose another with --out"))
+    })
+}
+
+/// Shows the run while it goes on.
+struct Live {
+    view: crate::view::View,
+    quiet: bool,
+    json: bool,
+    phases: Vec<(String, Option<f64>)>,
+    live: crate::view::Live,
+}
+
+impl Live {
+    fn new(output: &Output, setup: &Setup) -> Self {
+        let phases: Vec<_> = setup
+            .plan
+            .phases
+            .iter()
+            .map(|phase| (phase.name.clone(), phase.duration_ms.map(|ms| ms as f64 / 1e3)))
+            .collect();
+        let workers = usize::from(setup.workers) + usize::from(setup.expect);
+        let live = crate::view::Live {
+            phases: phases.len(),
+            connections: setup.plan.options.connections,
+            workers,
+            workers_alive: workers,
+            expected: setup.plan.options.duration_ms.map(|ms| ms as f64 / 1e3),
+            ..crate::view::Live::default()
+        };
+        Self {
+            view: crate::view::View::new(output.plain, output.quiet),
+            quiet: output.quiet,
+            json: output.json,
+            phases,
+            live,
+        }
+    }
+}
+
+impl Watch for Live {
+    fn line(&mut self, text: &str) {
+        if !self.quiet {
+            out::error(text);
+        }
+    }
+
+    fn update(&mut self, run: &model::Run, ending: bool) {
+        let live = &mut self.live;
+        let phase = run.phases.len().saturating_sub(1);
+        live.phase = phase;
+        if let (Some((name, expected)), Some(began)) = (self.phases.get(phase), run.phases.last()) {
+            live.phase_name = if ending { "draining".to_owned() } else { name.clone() };
+            live.phase_elapsed = (run.about.length - f64::from(began.from)).max(0.0);
+            live.phase_expected = *expected;
+        }
+        live.elapsed = run.about.length;
+        live.workers_alive = run.workers.iter().filter(|worker| worker.died.is_none()).count();
+        live.stopping = ending;
+        if self.json {
+            let _ = self.view.update(&mut std::io::stderr().lock(), run, live);
+        } else {
+            let _ = self.view.update(&mut std::io::stdout().lock(), run, live);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_stay_out_of_the_report() {
+        let words = ["/usr/bin/throng", "load", "x", "--password", "s3", "--token=t0", "--label", "a b"];
+        let line = command_line(words.iter().map(|word| (*word).to_owned()));
+        assert_eq!(line, "throng load x --password … --token=… --label 'a b'");
+    }
+
+    #[test]
+    fn a_directory_for_each_run() {
+        let found = directory(&Output::default(), "a/b c", 1_700_000_000);
+        assert_eq!(found, Path::new("load-runs/a-b-c-2023-11-14-221320"));
+    }
+}

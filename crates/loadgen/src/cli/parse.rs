@@ -1,0 +1,66 @@
+//! Values of the command line: spans of time and kinds of protection.
+
+use crate::plan::{Security, Time};
+
+/// Milliseconds of `90`, `90s`, `250ms`, `1.5m`, `2h`; without a unit: seconds.
+pub(super) fn duration_ms(text: &str) -> Result<u64, String> {
+    span(text).map(|ms| ms.round() as u64)
+}
+
+/// A fixed span, or a random one: `2s-4s` evenly, `~3s` exponentially.
+pub(super) fn time(text: &str) -> Result<Time, String> {
+    if let Some(mean) = text.strip_prefix('~') {
+        return Ok(Time::Exponential(span(mean)?));
+    }
+    match text.split_once('-') {
+        Some((from, to)) => Ok(Time::Uniform(span(from)?, span(to)?)),
+        None => Ok(Time::Fixed(span(text)?)),
+    }
+}
+
+fn span(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.trim() {
+        "ms" => 1.0,
+        "" | "s" => 1_000.0,
+        "m" | "min" => 60_000.0,
+        "h" => 3_600_000.0,
+        _ => return Err(format!("\"{text}\" has no known unit; write it as 250ms, 90s, 10m or 2h")),
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("\"{text}\" is no span of time; write it as 250ms, 90s, 10m or 2h"))?;
+    Ok(number * factor)
+}
+
+/// `none`, `starttls`, `direct`.
+pub(super) fn security(text: &str) -> Result<Security, String> {
+    match text {
+        "none" => Ok(Security::None),
+        "starttls" => Ok(Security::Starttls),
+        "direct" => Ok(Security::Direct),
+        _ => Err("write none, starttls or direct".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_of_time() {
+        for (text, ms) in
+            [("90", 90_000), ("250ms", 250), ("1.5m", 90_000), ("2h", 7_200_000), ("0.5 s", 500), ("0", 0)]
+        {
+            assert_eq!(duration_ms(text), Ok(ms), "{text}");
+        }
+        for text in ["", "s", "-1", "5 days", "1..2s", "~3s"] {
+            assert!(duration_ms(text).unwrap_err().contains("10m or 2h"), "{text}");
+        }
+        assert_eq!(time("2s-4s"), Ok(Time::Uniform(2_000.0, 4_000.0)));
+        assert_eq!(time("~500ms"), Ok(Time::Exponential(500.0)));
+        assert_eq!(time("3"), Ok(Time::Fixed(3_000.0)));
+    }
+}

@@ -1,0 +1,192 @@
+//! From arguments to a plan: reads files, resolves names, hands over to who knows the format.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::{Failure, Run, Shape, out};
+use crate::plan::{self, AccountArguments, Arguments, Mistake, Plan, Preparation, Tls};
+use crate::tsung;
+
+/// A plan and what belongs to it.
+pub(super) struct Given {
+    pub(super) plan: Plan,
+    /// What the server must hold; `None` where the accounts are no pattern.
+    pub(super) preparation: Option<Preparation>,
+    /// The first `--target` as it was written, or the plan's first address.
+    pub(super) target: String,
+}
+
+/// Reads the plan that is asked for. All mistakes are told at once.
+pub(super) fn read(run: &Run) -> Result<Given, Failure> {
+    let Some(name) = &run.plan else {
+        return Err(Failure::usage(
+            "no workload is named; give one of `throng load --list`, a .toml plan or a Tsung .xml file",
+        ));
+    };
+    let mut arguments = arguments(&run.shape).map_err(Failure::Usage)?;
+    let path = Path::new(name);
+    let has = |ending: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ending));
+    let stem = path.file_stem().map_or_else(|| name.clone(), |stem| stem.to_string_lossy().into_owned());
+    let read = if has("xml") || has("toml") || name.contains('/') {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("the plan {name} cannot be read"))
+            .map_err(Failure::Usage)?;
+        let folder = path.parent().map(Path::to_owned).unwrap_or_default();
+        if has("xml") || tsung::is_scenario(&text) {
+            scenario(&text, &stem, &arguments, &folder)
+        } else {
+            if !names_domain(&text) {
+                host_as_domain(&run.shape, &mut arguments);
+            }
+            arguments.directory = Some(folder);
+            plan::read_toml_with_preparation(&text, &stem, &arguments)
+        }
+    } else {
+        host_as_domain(&run.shape, &mut arguments);
+        plan::named(name, &arguments)
+    };
+    let (plan, preparation) = read.map_err(|mistakes| told(name, &mistakes))?;
+    let target = run.shape.target.first().cloned();
+    let target = target.or_else(|| plan.target.addresses.first().map(ToString::to_string));
+    Ok(Given { plan, preparation, target: target.unwrap_or_default() })
+}
+
+type Read = Result<(Plan, Option<Preparation>), Vec<Mistake>>;
+
+fn scenario(text: &str, name: &str, arguments: &Arguments, folder: &Path) -> Read {
+    let mut files = |file: &str| std::fs::read_to_string(folder.join(file));
+    let (plan, notes) = tsung::read(text, name, arguments, &mut files)?;
+    for note in notes {
+        out::error(&format!("throng load: {name}: {note}"));
+    }
+    Ok((plan, None))
+}
+
+fn told(name: &str, mistakes: &[Mistake]) -> Failure {
+    match mistakes {
+        [one] => Failure::usage(format!("{name}: {one}")),
+        several => {
+            let lines: Vec<String> = several.iter().map(|mistake| format!("  {mistake}")).collect();
+            Failure::usage(format!("{name} has {} mistakes:\n{}", several.len(), lines.join("\n")))
+        }
+    }
+}
+
+/// Whether a TOML plan names its domain. Broken TOML is somebody else's to tell.
+fn names_domain(text: &str) -> bool {
+    text.parse::<toml::Table>().is_ok_and(|table| {
+        let target = table.get("target").and_then(toml::Value::as_table);
+        table.contains_key("domain") || target.is_some_and(|target| target.contains_key("domain"))
+    })
+}
+
+/// A server that is reached by a name usually serves the domain of that name.
+fn host_as_domain(shape: &Shape, arguments: &mut Arguments) {
+    if arguments.domain.is_none() {
+        arguments.domain = shape.target.first().and_then(|target| host(target));
+    }
+}
+
+/// The host of `HOST:PORT`, unless it is an address.
+fn host(target: &str) -> Option<String> {
+    let host = target.rsplit_once(':').map_or(target, |(host, _)| host);
+    let named = !host.is_empty() && !host.contains(':') && host.parse::<std::net::IpAddr>().is_err();
+    named.then(|| host.to_owned())
+}
+
+fn arguments(shape: &Shape) -> Result<Arguments> {
+    let mut addresses = Vec::new();
+    for target in &shape.target {
+        addresses.extend(
+            plan::addresses(target).map_err(|sentence| anyhow::anyhow!("--target: {sentence}"))?,
+        );
+    }
+    let mut sources = Vec::new();
+    for source in &shape.source {
+        sources
+            .extend(plan::sources(source).map_err(|sentence| anyhow::anyhow!("--source: {sentence}"))?);
+    }
+    anyhow::ensure!(
+        shape.time_scale > 0.0 && shape.time_scale.is_finite(),
+        "--time-scale {} makes no sense; give a number above 0, such as 10 for ten times faster",
+        shape.time_scale
+    );
+    if let Some(rate) = shape.rate {
+        anyhow::ensure!(rate > 0.0 && rate.is_finite(), "--rate {rate} makes no sense; give a number above 0");
+    }
+    Ok(Arguments {
+        connections: shape.connections,
+        time_scale: shape.time_scale,
+        duration_ms: shape.duration,
+        hold_ms: shape.hold,
+        arrival_rate: shape.rate,
+        message_every: shape.every,
+        message_size: shape.size,
+        in_flight: shape.in_flight,
+        addresses,
+        domain: shape.domain.clone(),
+        security: shape.tls,
+        tls: tls(shape)?,
+        sources,
+        accounts: accounts(shape)?,
+        mechanisms: shape.mechanism.clone(),
+        seed: shape.seed,
+        acceptable_ms: shape.acceptable,
+        keep_going: shape.keep_going,
+        register: shape.register,
+        ..Arguments::default()
+    })
+}
+
+fn file(flag: &str, path: Option<&PathBuf>) -> Result<Option<String>> {
+    let read = |path: &PathBuf| {
+        std::fs::read_to_string(path).with_context(|| format!("{flag} {} cannot be read", path.display()))
+    };
+    path.map(read).transpose()
+}
+
+fn tls(shape: &Shape) -> Result<Option<Tls>> {
+    let tls = Tls {
+        ca_pem: file("--ca", shape.ca.as_ref())?,
+        certificate_pem: file("--cert", shape.cert.as_ref())?,
+        key_pem: file("--key", shape.key.as_ref())?,
+        resume: shape.resume,
+        only_tls12: shape.tls12,
+    };
+    Ok((tls != Tls::default()).then_some(tls))
+}
+
+fn accounts(shape: &Shape) -> Result<AccountArguments> {
+    let from_file = file("--password-file", shape.password_file.as_ref())?;
+    let first_line = from_file.map(|text| text.lines().next().unwrap_or_default().to_owned());
+    Ok(AccountArguments {
+        prefix: shape.user_prefix.clone(),
+        first: shape.first,
+        count: shape.count,
+        stride: shape.stride,
+        password: shape.password.clone().or(first_line),
+        csv: file("--users", shape.users.as_ref())?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_a_target_is_its_domain_unless_it_is_an_address() {
+        assert_eq!(host("xmpp.example.org:5222").as_deref(), Some("xmpp.example.org"));
+        assert_eq!(host("localhost").as_deref(), Some("localhost"));
+        for target in ["127.0.0.1:5222", "127.0.0.1", "[::1]:5222", "::1", ":5222"] {
+            assert_eq!(host(target), None, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_names_its_domain_keeps_it() {
+        assert!(names_domain("[target]\ndomain = \"a\""));
+        assert!(!names_domain("[target]\naddress = \"a:5222\""));
+        assert!(!names_domain("not toml at all"));
+    }
+}
