@@ -31,6 +31,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Account,
     },
+    /// Run a load against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
+    Load(Box<loadgen::cli::Load>),
     /// The figures of a running node.
     Status {
         /// The configuration file (TOML).

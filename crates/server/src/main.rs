@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         cli::Command::Serve { config } => run::serve(config.as_deref()),
         cli::Command::Check { config } => run::check(config.as_deref()),
         cli::Command::Account { command } => accounts::command(command),
+        cli::Command::Load(load) => return loadgen::cli::command(*load),
         cli::Command::Status { config, json } => status::command(config.as_deref(), json),
     };
     match result {
