@@ -1,0 +1,228 @@
+//! Who logs in: the numbered users of the options, or names and passwords from a file (`xmpp_authenticate`).
+//!
+//! A session that takes name and password from a line of a file makes that file the list of accounts: user and line have
+//! the same number, so a name is never used twice at one time, and destinations are chosen among all of them. Left out:
+//! two files of accounts in one run.
+//!
+//! Trap: Tsung puts the number behind the password, too: that of `user7` is `pass7`.
+
+use super::flow::Flow;
+use super::reader::{Node, Reader};
+use crate::plan::{AccountSource, Accounts, Arguments, Piece, Step, Text, Value};
+
+/// Where a session has name and password from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Login {
+    /// The numbered users.
+    Numbered,
+    /// Nobody in particular.
+    Anonymous,
+    /// Two columns of a table.
+    File { table: u16, name: u16, password: u16 },
+    /// One user for all.
+    Fixed { name: String, password: String },
+    /// Something with variables; the numbered users serve as numbers only.
+    Text,
+}
+
+impl Reader<'_> {
+    /// Reads `xmpp_authenticate`.
+    pub(super) fn authenticate(&mut self, node: Node<'_>, flow: &mut Flow, subst: bool) {
+        self.known_attributes(node);
+        let (Some(name), Some(password)) = (self.needed(node, "username"), self.needed(node, "passwd"))
+        else {
+            return;
+        };
+        let variables = name.contains("%%") || password.contains("%%");
+        if variables && !subst {
+            self.wrong(node, "xmpp_authenticate", "its variables need subst=\"true\" on the request");
+            return;
+        }
+        let login = if !variables {
+            Login::Fixed { name: name.to_owned(), password: password.to_owned() }
+        } else {
+            let of_file = |text: Text| match &text.0[..] {
+                [Piece::Variable(variable)] => flow.rows.get(variable).map(|at| (*at, variable.clone())),
+                _ => None,
+            };
+            let mut unknown = Flow::default();
+            let names = self.text(node, &mut unknown, name, true);
+            let passwords = self.text(node, &mut unknown, password, true);
+            match (of_file(names.clone()), of_file(passwords.clone())) {
+                (Some(((table, name), variable)), Some(((same, password), _))) if table == same => {
+                    flow.account_row = Some((table, variable));
+                    Login::File { table, name, password }
+                }
+                _ => {
+                    flow.credentials = Some((names, passwords));
+                    Login::Text
+                }
+            }
+        };
+        for (used, line) in [name, password]
+            .into_iter()
+            .filter_map(variable)
+            .map(|name| (name.to_owned(), self.line(node)))
+            .collect::<Vec<_>>()
+        {
+            flow.uses(&used, line);
+        }
+        flow.given = true;
+        self.logins.push((login, self.line(node)));
+    }
+
+    /// What a session without `xmpp_authenticate` logs in with.
+    pub(super) fn numbered(&mut self, flow: &Flow, line: u32) {
+        if flow.given {
+        } else if flow.login {
+            self.logins.push((Login::Numbered, line));
+        } else if flow.anonymous {
+            self.logins.push((Login::Anonymous, line));
+        }
+    }
+
+    /// The accounts of the run.
+    pub(super) fn read_accounts(&mut self, arguments: &Arguments) -> Accounts {
+        let domain = self.domain();
+        let domain = arguments.domain.clone().unwrap_or(domain);
+        let over = &arguments.accounts;
+        if let Some(csv) = &over.csv {
+            let mut rows = Vec::new();
+            for mut row in crate::plan::csv::rows(csv).into_iter().filter(|row| row.len() >= 2) {
+                let password = row.swap_remove(1);
+                rows.push((row.swap_remove(0), password));
+            }
+            if rows.is_empty() {
+                self.wrong_plan("the list of accounts has no line with a name and a password");
+            }
+            return Accounts { source: AccountSource::List(rows), domain };
+        }
+        let first = self.logins.first().map_or(Login::Numbered, |(login, _)| login.clone());
+        // Names with variables and users without a name go together with numbered ones.
+        let class = |login: &Login| match login {
+            Login::Text | Login::Anonymous => Login::Numbered,
+            login => login.clone(),
+        };
+        if let Some((_, line)) = self.logins.iter().find(|(login, _)| class(login) != class(&first)).cloned()
+        {
+            let text = "this version has one kind of accounts in a run, and another session has other ones";
+            self.wrong_line(line, "xmpp_authenticate", text);
+        }
+        let all_anonymous =
+            !self.logins.is_empty() && self.logins.iter().all(|(login, _)| *login == Login::Anonymous);
+        let count = over.count.unwrap_or(self.settings.userid_max);
+        let source = match first {
+            Login::File { table, name, password } if over.prefix.is_none() => {
+                self.listed(table, name, password)
+            }
+            Login::Fixed { name, password } if over.prefix.is_none() => {
+                self.note_plan(format!("all users log in as {name}, so one can be online at a time"));
+                AccountSource::List(vec![(name, password)])
+            }
+            _ if all_anonymous => AccountSource::Anonymous { count },
+            _ => self.pattern(arguments, count),
+        };
+        self.check_destinations(&source);
+        Accounts { source, domain }
+    }
+
+    fn pattern(&mut self, arguments: &Arguments, count: u32) -> AccountSource {
+        let over = &arguments.accounts;
+        if count == 0 {
+            self.wrong_plan(
+                "userid_max is 0 and no session takes its users from a file: there is nobody to log in",
+            );
+        }
+        if over.password.is_none() && self.settings.password.contains("{n}") {
+            self.wrong_plan("passwd: {n} cannot stand in a password here, it means the number");
+        }
+        if self.logins.iter().any(|(login, _)| *login == Login::Text) {
+            self.note_plan(
+                "names of xmpp_authenticate that are not two columns of one file are not known to the destinations online, \
+                 offline and random, which stay those of the numbered users",
+            );
+        }
+        AccountSource::Pattern {
+            prefix: over.prefix.clone().unwrap_or_else(|| self.settings.prefix.clone()),
+            first: over.first.unwrap_or(1),
+            count,
+            stride: over.stride.unwrap_or(1).max(1),
+            password: over.password.clone().unwrap_or_else(|| format!("{}{{n}}", self.settings.password)),
+        }
+    }
+
+    fn listed(&mut self, table: u16, name: u16, password: u16) -> AccountSource {
+        let (path, rows) = match self.tables.get(usize::from(table)) {
+            Some(table) => (table.name.clone(), &table.rows),
+            None => return AccountSource::List(Vec::new()),
+        };
+        let column = |row: &[String], at: u16| {
+            row.get(usize::from(at)).map(|text| text.trim_end_matches('\r').to_owned())
+        };
+        let list: Vec<(String, String)> =
+            rows.iter().filter_map(|row| Some((column(row, name)?, column(row, password)?))).collect();
+        if list.len() < rows.len() {
+            // Users and lines have the same number, so no line may be left out.
+            let missing = rows.len() - list.len();
+            self.wrong_plan(format!(
+                "{path}: {missing} lines have no name and password; is the delimiter right?"
+            ));
+        }
+        AccountSource::List(list)
+    }
+
+    /// Destinations are chosen among the accounts, so the files for them must be the file of the accounts.
+    fn check_destinations(&mut self, source: &AccountSource) {
+        let accounts = self.logins.iter().find_map(|(login, _)| match login {
+            Login::File { table, .. } => self.tables.get(usize::from(*table)).map(|table| table.name.clone()),
+            _ => None,
+        });
+        for id in self.settings.destinations_from.clone() {
+            let Some(path) = self.settings.files.get(&id).cloned() else {
+                self.wrong_plan(format!(
+                    "random_from_fileid, offline_from_fileid: there is no file_server {id}"
+                ));
+                continue;
+            };
+            if accounts.as_ref() != Some(&path) {
+                let kind =
+                    if matches!(source, AccountSource::List(_)) { "another file" } else { "numbered users" };
+                self.wrong_plan(format!(
+                    "random_from_fileid, offline_from_fileid: this version chooses destinations among the accounts, and these \
+                     are {kind}, not {path}"
+                ));
+            }
+        }
+    }
+}
+
+fn variable(text: &str) -> Option<&str> {
+    text.strip_prefix("%%_")?.strip_suffix("%%").filter(|name| !name.contains('%'))
+}
+
+/// Variables that come from the line of the account have the own line, in whatever order the file is read.
+pub(super) fn own_rows(steps: &mut [Step], table: u16, variable: &str) {
+    for step in steps {
+        match step {
+            Step::Set(values)
+                if values.iter().any(|(name, value)| name == variable && is_row(value, table)) =>
+            {
+                for (_, value) in values {
+                    if let Value::Row { table, column, .. } = value {
+                        *value = Value::OwnRow { table: *table, column: *column };
+                    }
+                }
+            }
+            Step::Repeat { steps, .. }
+            | Step::While { steps, .. }
+            | Step::If { steps, .. }
+            | Step::ForEach { steps, .. }
+            | Step::Transaction { steps, .. } => own_rows(steps, table, variable),
+            _ => {}
+        }
+    }
+}
+
+fn is_row(value: &Value, wanted: u16) -> bool {
+    matches!(value, Value::Row { table, .. } if *table == wanted)
+}

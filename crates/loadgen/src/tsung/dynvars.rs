@@ -1,0 +1,174 @@
+//! `setdynvars`: variables with values of their own.
+//!
+//! Left out: Erlang functions except those that only say who the user is, Erlang code, JSONPath (refused by name).
+//!
+//! Trap: the variables of one element get the columns of one line, so they stay together in one step.
+
+use super::flow::Flow;
+use super::reader::{Node, Reader, attribute, elements};
+use super::text::function;
+use crate::plan::{Step, Table, Text, Value};
+
+const SOURCES: [&str; 10] = [
+    "random_string",
+    "urandom_string",
+    "random_number",
+    "file",
+    "local_file",
+    "value",
+    "server",
+    "erlang",
+    "eval",
+    "jsonpath",
+];
+
+impl Reader<'_> {
+    pub(super) fn set_variables(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+        let mut names = Vec::new();
+        for inner in elements(node) {
+            if inner.tag_name().name() != "var" {
+                self.unknown(inner, ["var"]);
+                continue;
+            }
+            self.known_attributes(inner);
+            if let Some(name) = self.needed(inner, "name") {
+                flow.rows.remove(name);
+                flow.set.insert(name.to_owned());
+                names.push(name.to_owned());
+            }
+        }
+        if names.is_empty() {
+            self.wrong(node, "setdynvars", "needs a var");
+            return;
+        }
+        // Tsung takes it for an Erlang function where nothing is said.
+        let source = if attribute(node, "sourcetype").is_none() {
+            Some("erlang")
+        } else {
+            self.choice(node, "sourcetype", &SOURCES)
+        };
+        let Some(values) = source.and_then(|source| self.values(node, source, &names, flow)) else { return };
+        let set: Vec<(String, Value)> = names.into_iter().zip(values).collect();
+        for (name, value) in &set {
+            if let Value::Row { table, column, .. } = value {
+                flow.rows.insert(name.clone(), (*table, *column));
+            }
+        }
+        steps.push(Step::Set(set));
+    }
+
+    fn values(
+        &mut self,
+        node: Node<'_>,
+        source: &str,
+        names: &[String],
+        flow: &mut Flow,
+    ) -> Option<Vec<Value>> {
+        let all = |value: Value| Some(vec![value; names.len()]);
+        match source {
+            "random_string" | "urandom_string" => {
+                let length = self.whole(node, "length", 0, 1 << 20).unwrap_or(20);
+                all(Value::RandomString(u32::try_from(length).unwrap_or(20)))
+            }
+            "random_number" => {
+                let limit = i64::from(i32::MAX);
+                let from = self.whole(node, "start", -limit, limit).unwrap_or(1);
+                let to = self.whole(node, "end", -limit, limit).unwrap_or(10);
+                if from > to {
+                    self.wrong(node, "setdynvars", format!("start=\"{from}\" is above end=\"{to}\""));
+                }
+                all(Value::RandomNumber(from, to.max(from)))
+            }
+            "value" => {
+                let value = node.attribute("value").unwrap_or("");
+                all(Value::Text(self.text(node, flow, value, false)))
+            }
+            "server" => all(Value::Text(Text::default())).map(|mut values| {
+                // Which server it is, is known only when the addresses are: put in at the end.
+                for (value, word) in values.iter_mut().zip([SERVER_HOST, SERVER_PORT]) {
+                    *value = Value::Text(Text::literal(word));
+                }
+                values
+            }),
+            "file" | "local_file" => self.rows(node, source, names.len()),
+            "erlang" => {
+                let callback = attribute(node, "callback").unwrap_or("");
+                match function(callback) {
+                    Some(piece) => all(Value::Text(Text(vec![piece]))),
+                    None => {
+                        self.wrong(
+                            node,
+                            "setdynvars",
+                            format!("{callback}: this version does not run Erlang functions"),
+                        );
+                        None
+                    }
+                }
+            }
+            "eval" => {
+                self.wrong(node, "setdynvars", "eval: this version does not run Erlang code");
+                None
+            }
+            other => {
+                self.wrong(node, "setdynvars", format!("{other}: this version does not read JSON"));
+                None
+            }
+        }
+    }
+
+    fn rows(&mut self, node: Node<'_>, source: &str, columns: usize) -> Option<Vec<Value>> {
+        let id = attribute(node, "fileid").unwrap_or("none");
+        let delimiter = node.attribute("delimiter").filter(|text| !text.is_empty()).unwrap_or(";").to_owned();
+        let random =
+            source == "local_file" || self.choice(node, "order", &["iter", "random"]) == Some("random");
+        let table = self.table(node, id, &delimiter)?;
+        let widest = self
+            .tables
+            .get(usize::from(table))
+            .map_or(0, |table| table.rows.iter().map(Vec::len).max().unwrap_or(0));
+        if widest < columns {
+            let text =
+                format!("the file {id} has {widest} columns for {columns} variables; the rest stays empty");
+            self.note(node, text);
+        }
+        let columns = (0..columns).map(|column| u16::try_from(column).unwrap_or(u16::MAX));
+        Some(columns.map(|column| Value::Row { table, column, random }).collect())
+    }
+
+    /// Index of the lines of a file, split.
+    pub(super) fn table(&mut self, node: Node<'_>, id: &str, delimiter: &str) -> Option<u16> {
+        let key = (id.to_owned(), delimiter.to_owned());
+        if let Some(known) = self.table_of.get(&key) {
+            return *known;
+        }
+        let table = self.new_table(node, id, delimiter);
+        self.table_of.insert(key, table);
+        table
+    }
+
+    fn new_table(&mut self, node: Node<'_>, id: &str, delimiter: &str) -> Option<u16> {
+        let Some(path) = self.settings.files.get(id).cloned() else {
+            let near = crate::plan::nearest(id, self.settings.files.keys().map(String::as_str));
+            let text = format!("there is no file_server with the id {id}{near}");
+            self.wrong(node, node.tag_name().name(), text);
+            return None;
+        };
+        let content = self.file(node, &path)?;
+        let rows: Vec<Vec<String>> = content
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(|line| line.split(delimiter).map(str::to_owned).collect())
+            .collect();
+        if rows.is_empty() {
+            self.wrong(node, node.tag_name().name(), format!("{path}: the file is empty"));
+            return None;
+        }
+        self.tables.push(Table { name: path, rows });
+        u16::try_from(self.tables.len() - 1).ok()
+    }
+}
+
+/// Stands for the host of the server until it is known.
+pub(super) const SERVER_HOST: &str = "\u{0}host";
+/// Stands for the port of the server until it is known.
+pub(super) const SERVER_PORT: &str = "\u{0}port";

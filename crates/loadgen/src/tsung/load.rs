@@ -1,0 +1,233 @@
+//! `load`: when users arrive.
+//!
+//! Distances between arrivals are exponentially distributed, as Tsung's are. Phases run in the order of their numbers, and
+//! `loop` repeats them all.
+//!
+//! Trap: a session that a phase's `session_setup` does not name keeps its own weight in that phase.
+
+use super::reader::{Node, Reader, attribute, elements, milliseconds};
+use super::session::Choice;
+use crate::plan::{Phase, Start};
+
+/// When users arrive, and when all ends.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    pub(super) phases: Vec<Phase>,
+    pub(super) starts: Vec<Start>,
+    pub(super) duration_ms: Option<u64>,
+}
+
+/// Phases of a load with all its repetitions.
+const MAX_PHASES: usize = 10_000;
+
+impl Reader<'_> {
+    pub(super) fn read_load(&mut self, root: Node<'_>, load: Option<Node<'_>>, sessions: &Choice) -> Load {
+        let Some(load) = load else {
+            self.wrong(root, "tsung", "there is no load");
+            return Load::default();
+        };
+        self.known_attributes(load);
+        let duration = self.number(load, "duration").filter(|duration| *duration > 0.0);
+        let unit = self.unit(load);
+        let mut phases: Vec<(i64, Phase)> = Vec::new();
+        let mut starts = Vec::new();
+        for node in elements(load) {
+            match node.tag_name().name() {
+                "arrivalphase" => {
+                    if let Some((number, phase)) = self.phase(node, sessions) {
+                        if phases.iter().any(|(other, _)| *other == number) {
+                            self.wrong(
+                                node,
+                                "arrivalphase",
+                                format!("there are two phases with the number {number}"),
+                            );
+                        }
+                        phases.push((number, phase));
+                    }
+                }
+                "user" => self.start(node, sessions, &mut starts),
+                _ => self.unknown(node, ["arrivalphase", "user"]),
+            }
+        }
+        if phases.is_empty() && starts.is_empty() {
+            self.wrong(load, "load", "nobody arrives: there is no arrivalphase and no user");
+        }
+        phases.sort_by_key(|(number, _)| *number);
+        starts.sort_by_key(|start: &Start| start.at_ms);
+        let once: Vec<Phase> = phases.into_iter().map(|(_, phase)| phase).collect();
+        let times = self.count(load, "loop").unwrap_or(0) as usize;
+        let mut all = once.clone();
+        for turn in 1..=times {
+            if all.len() + once.len() > MAX_PHASES {
+                self.wrong(load, "load", format!("loop=\"{times}\": more than {MAX_PHASES} phases"));
+                break;
+            }
+            all.extend(once.iter().cloned().map(|mut phase| {
+                phase.name = format!("{} ({})", phase.name, turn + 1);
+                phase
+            }));
+        }
+        Load { phases: all, starts, duration_ms: duration.map(|duration| milliseconds(duration * unit)) }
+    }
+
+    fn phase(&mut self, node: Node<'_>, sessions: &Choice) -> Option<(i64, Phase)> {
+        self.known_attributes(node);
+        let number = self.needed(node, "phase").and_then(|_| self.whole(node, "phase", 0, i64::MAX));
+        let duration = self.needed(node, "duration").and_then(|_| self.number(node, "duration"));
+        let unit = self.unit(node);
+        let wait_all_end = self.flag(node, "wait_all_sessions_end", false);
+        let mut rate = None;
+        let mut max_users = None;
+        let mut weights = sessions.weights.clone();
+        let mut changed = false;
+        for inner in elements(node) {
+            match inner.tag_name().name() {
+                "users" => {
+                    self.known_attributes(inner);
+                    if rate.is_some() {
+                        self.wrong(inner, "users", "stands here a second time");
+                    }
+                    rate = Some(self.rate(inner));
+                    max_users = self.count(inner, "maxnumber");
+                }
+                "session_setup" => {
+                    changed = true;
+                    self.setup(inner, sessions, &mut weights);
+                }
+                _ => self.unknown(inner, ["users", "session_setup"]),
+            }
+        }
+        if rate.is_none() {
+            self.wrong(node, "arrivalphase", "needs users");
+        }
+        if changed {
+            self.check_weights(node, "arrivalphase", &weights, sessions.percent);
+        }
+        let number = number?;
+        let phase = Phase {
+            name: format!("phase {number}"),
+            duration_ms: Some(milliseconds(duration? * unit)),
+            rate: rate.unwrap_or(0.0),
+            batch: 1,
+            poisson: true,
+            max_users,
+            weights: changed.then_some(weights),
+            wait_all_end,
+        };
+        Some((number, phase))
+    }
+
+    /// Users a second.
+    fn rate(&mut self, node: Node<'_>) -> f64 {
+        let unit = self.unit(node) / 1_000.0;
+        let given = (attribute(node, "arrivalrate").is_some(), attribute(node, "interarrival").is_some());
+        let (rate, name) = match given {
+            (true, false) => (self.number(node, "arrivalrate").map(|rate| rate / unit), "arrivalrate"),
+            (false, true) => {
+                let distance = self.number(node, "interarrival");
+                (distance.map(|distance| 1.0 / (distance * unit)), "interarrival")
+            }
+            (true, true) => {
+                self.wrong(node, "users", "has both arrivalrate and interarrival; one of them says it");
+                return 0.0;
+            }
+            (false, false) => {
+                self.wrong(node, "users", "needs arrivalrate or interarrival");
+                return 0.0;
+            }
+        };
+        match rate {
+            Some(rate) if rate.is_finite() && rate > 0.0 => rate,
+            Some(_) => {
+                self.wrong(node, "users", format!("{name} must be above 0"));
+                0.0
+            }
+            None => 0.0,
+        }
+    }
+
+    /// Weights that sessions have in one phase.
+    fn setup(&mut self, node: Node<'_>, sessions: &Choice, weights: &mut [f64]) {
+        self.known_attributes(node);
+        let Some(name) = self.needed(node, "name") else { return };
+        let found = self.matching(node, "session_setup", name, sessions);
+        let (wanted, other) =
+            if sessions.percent { ("probability", "weight") } else { ("weight", "probability") };
+        if attribute(node, other).is_some() {
+            let text = format!("gives a {other} where the sessions have a {wanted}");
+            self.wrong(node, "session_setup", text);
+            return;
+        }
+        let value = self.needed(node, wanted).and_then(|_| self.number(node, wanted)).unwrap_or(0.0);
+        for index in found {
+            if let Some(weight) = weights.get_mut(index) {
+                *weight = value;
+            }
+        }
+    }
+
+    fn start(&mut self, node: Node<'_>, sessions: &Choice, starts: &mut Vec<Start>) {
+        self.known_attributes(node);
+        let at = self.number(node, "start_time").unwrap_or(0.0) * self.unit(node);
+        let Some(name) = self.needed(node, "session") else { return };
+        for index in self.matching(node, "user", name, sessions) {
+            starts.push(Start { at_ms: milliseconds(at), session: u16::try_from(index).unwrap_or(u16::MAX) });
+        }
+    }
+
+    /// Sessions of a name, in which the first `*` and the first `?` stand for anything and for any character.
+    fn matching(&mut self, node: Node<'_>, key: &str, pattern: &str, sessions: &Choice) -> Vec<usize> {
+        let found: Vec<usize> = sessions
+            .names
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| wildcard(pattern, name))
+            .map(|(at, _)| at)
+            .collect();
+        if found.is_empty() {
+            let near = crate::plan::nearest(pattern, sessions.names.iter().map(String::as_str));
+            self.wrong(node, key, format!("there is no session {pattern}{near}"));
+        }
+        found
+    }
+}
+
+/// Whether a name is one that the pattern means.
+fn wildcard(pattern: &str, name: &str) -> bool {
+    let (p, n): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    // The last star that was met, and where it began to stand for something.
+    let (mut at, mut i, mut star) = (0, 0, None);
+    while i < n.len() {
+        match p.get(at) {
+            Some('*') => {
+                star = Some((at, i));
+                at += 1;
+            }
+            Some(c) if *c == '?' || *c == n[i] => {
+                at += 1;
+                i += 1;
+            }
+            _ => match star {
+                Some((back, from)) => {
+                    at = back + 1;
+                    i = from + 1;
+                    star = Some((back, from + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    p.get(at..).is_some_and(|rest| rest.iter().all(|c| *c == '*'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wildcard;
+
+    #[test]
+    fn stars_and_question_marks_stand_for_names() {
+        assert!(wildcard("foo*", "foo") && wildcard("foo*", "foobar") && wildcard("f?o", "fxo"));
+        assert!(wildcard("*a*b", "xxaxxaxb") && !wildcard("*a*b", "xxaxxax"));
+        assert!(!wildcard("foo", "foobar") && !wildcard("fo?", "fo"));
+    }
+}

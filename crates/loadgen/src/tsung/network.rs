@@ -1,0 +1,222 @@
+//! `servers` and `clients`: where connections go to and come from.
+//!
+//! Left out, and said so: other machines (they join with `throng load worker`), and limits of Tsung's virtual machines.
+//!
+//! Trap: Tsung chooses a server at random by weight; a plan's addresses are used in turn, so a server stands in the list as
+//! often as its weight says.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+
+use super::names;
+use super::reader::{Node, Reader, attribute, elements};
+use crate::plan::{Arguments, Security};
+
+/// Where the server is.
+#[derive(Debug, Default)]
+pub(super) struct Servers {
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) security: Security,
+}
+
+/// Entries in the list of addresses when servers have weights.
+const MAX_TURNS: f64 = 1_000.0;
+/// Local addresses that a range may give.
+const MAX_SOURCES: usize = 4_096;
+const SERVER_TYPES: [&str; 4] = ["tcp", "ssl", "tcp6", "ssl6"];
+
+impl Reader<'_> {
+    pub(super) fn read_servers(&mut self, servers: Option<Node<'_>>, arguments: &Arguments) -> Servers {
+        let mut found: Vec<(SocketAddr, f64)> = Vec::new();
+        let mut security: Option<Security> = None;
+        for node in servers.into_iter().flat_map(elements) {
+            if node.tag_name().name() != "server" {
+                self.unknown(node, ["server"]);
+                continue;
+            }
+            self.known_attributes(node);
+            let kind = self.server_type(node, "type");
+            let host = self.needed(node, "host");
+            let port = self.needed(node, "port").and_then(|_| self.whole(node, "port", 1, 65_535));
+            let weight = self.number(node, "weight").unwrap_or(1.0);
+            let (Some((kind, six)), Some(host), Some(port)) = (kind, host, port) else { continue };
+            if security.is_some_and(|other| other != kind) {
+                let text = "this version speaks to servers of one type at a time, TCP or TLS";
+                self.wrong(node, "server", text);
+            }
+            security = Some(kind);
+            // What the command line names is not looked up, so that a scenario of another network runs too.
+            if arguments.addresses.is_empty()
+                && let Some(address) = self.resolved(node, host, port, six)
+            {
+                found.push((address, weight));
+            }
+        }
+        match security {
+            None if servers.is_none_or(|node| elements(node).next().is_none()) => {
+                self.wrong_plan("there is no server");
+            }
+            Some(_) if !arguments.addresses.is_empty() => self.note_plan("servers are replaced by --target"),
+            _ => {}
+        }
+        let addresses =
+            if arguments.addresses.is_empty() { turns(&found) } else { arguments.addresses.clone() };
+        Servers { addresses, security: arguments.security.or(security).unwrap_or_default() }
+    }
+
+    /// The type of a server and whether it is meant by its IPv6 address.
+    pub(super) fn server_type(&mut self, node: Node<'_>, name: &str) -> Option<(Security, bool)> {
+        let kind = self.needed(node, name)?;
+        if let Some(why) = names::refused_server(kind) {
+            self.wrong(node, kind, why);
+            return None;
+        }
+        let kind = self.choice(node, name, &SERVER_TYPES)?;
+        let security = if kind.starts_with("ssl") { Security::Direct } else { Security::None };
+        Some((security, kind.ends_with('6')))
+    }
+
+    /// The address of a host.
+    pub(super) fn resolved(
+        &mut self,
+        node: Node<'_>,
+        host: &str,
+        port: i64,
+        six: bool,
+    ) -> Option<SocketAddr> {
+        let port = u16::try_from(port).unwrap_or(5222);
+        let key = node.tag_name().name();
+        match (host, port).to_socket_addrs() {
+            Ok(addresses) => {
+                let all: Vec<SocketAddr> = addresses.collect();
+                let address = all.iter().find(|address| address.is_ipv6() == six).or(all.first()).copied();
+                if address.is_none() {
+                    self.wrong(node, key, format!("{host}: no address"));
+                }
+                address
+            }
+            Err(error) => {
+                self.wrong(node, key, format!("{host}: {error}; --target gives another address"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn read_clients(&mut self, clients: Option<Node<'_>>) -> Vec<IpAddr> {
+        let mut sources = Vec::new();
+        for node in clients.into_iter().flat_map(elements) {
+            if node.tag_name().name() != "client" {
+                self.unknown(node, ["client"]);
+                continue;
+            }
+            self.known_attributes(node);
+            let host = attribute(node, "host").unwrap_or("localhost");
+            let here = ["localhost", "127.0.0.1", "::1"].contains(&host);
+            if attribute(node, "type") == Some("batch") {
+                self.note(
+                    node,
+                    "client: machines of a job scheduler are ignored; they join with `throng load worker`",
+                );
+                continue;
+            } else if !here {
+                self.note(
+                    node,
+                    format!("client {host} is ignored: other machines join with `throng load worker`"),
+                );
+            }
+            for name in ["cpu", "maxusers", "weight"] {
+                if attribute(node, name).is_some() {
+                    self.note(
+                        node,
+                        format!("client: {name} is ignored: workers are started as the machine needs them"),
+                    );
+                }
+            }
+            for address in elements(node) {
+                match address.tag_name().name() {
+                    "ip" | "iprange" if !here => {}
+                    "ip" => self.source(address, &mut sources),
+                    "iprange" => self.range(address, &mut sources),
+                    _ => self.unknown(address, ["ip", "iprange"]),
+                }
+            }
+        }
+        sources
+    }
+
+    fn source(&mut self, node: Node<'_>, sources: &mut Vec<IpAddr>) {
+        self.known_attributes(node);
+        let Some(value) = self.needed(node, "value") else { return };
+        if self.flag(node, "scan", false) {
+            self.note(node, format!("ip: the addresses of {value} are not looked for; --source gives them"));
+        } else if value == "resolve" {
+            self.note(node, "ip: the machine's own address is the usual one, nothing is done");
+        } else if let Ok(address) = value.parse() {
+            sources.push(address);
+        } else {
+            self.wrong(node, "ip", format!("value=\"{value}\" is no IP address"));
+        }
+    }
+
+    /// `172.28.1-20.0-254`: each part of an IPv4 address may be a range.
+    fn range(&mut self, node: Node<'_>, sources: &mut Vec<IpAddr>) {
+        self.known_attributes(node);
+        let Some(value) = self.needed(node, "value") else { return };
+        let parts: Option<Vec<(u8, u8)>> = value.split('.').map(part).collect();
+        let Some([a, b, c, d]) = parts.as_deref().and_then(|parts| <&[(u8, u8); 4]>::try_from(parts).ok())
+        else {
+            self.wrong(node, "iprange", format!("value=\"{value}\" is no range such as 172.28.1-20.0-254"));
+            return;
+        };
+        for a in a.0..=a.1 {
+            for b in b.0..=b.1 {
+                for c in c.0..=c.1 {
+                    for d in d.0..=d.1 {
+                        if sources.len() == MAX_SOURCES {
+                            self.note(
+                                node,
+                                format!("iprange: only the first {MAX_SOURCES} addresses are used"),
+                            );
+                            return;
+                        }
+                        sources.push(IpAddr::V4(Ipv4Addr::new(a, b, c, d)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn part(text: &str) -> Option<(u8, u8)> {
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let (from, to) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
+    (from <= to).then_some((from, to))
+}
+
+/// Each address as often as its weight says.
+fn turns(found: &[(SocketAddr, f64)]) -> Vec<SocketAddr> {
+    let least =
+        found.iter().map(|(_, weight)| *weight).filter(|weight| *weight > 0.0).fold(f64::INFINITY, f64::min);
+    let total: f64 = found.iter().map(|(_, weight)| weight / least).sum();
+    let shrink = (MAX_TURNS / total).min(1.0);
+    let mut addresses = Vec::new();
+    for (address, weight) in found {
+        let times = if *weight > 0.0 { (weight / least * shrink).round().max(1.0) } else { 0.0 };
+        addresses.extend(std::iter::repeat_n(*address, times as usize));
+    }
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_take_turns_by_weight() {
+        let a: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let b: SocketAddr = "127.0.0.1:2".parse().unwrap();
+        assert_eq!(turns(&[(a, 1.0), (b, 1.0)]), [a, b]);
+        assert_eq!(turns(&[(a, 2.0), (b, 0.5)]), [a, a, a, a, b]);
+        assert_eq!(turns(&[(a, 0.0), (b, 0.5)]), [b]);
+        assert!(turns(&[(a, 1e9), (b, 0.001)]).len() <= 1_002);
+    }
+}

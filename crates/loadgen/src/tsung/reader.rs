@@ -1,0 +1,320 @@
+//! What every part of the reader needs: attributes with their checks, notes, mistakes.
+//!
+//! Values are read as Tsung reads them: numbers may have spaces around them, atoms may stand in single quotes. Left out:
+//! nothing else of Erlang's term syntax is understood.
+//!
+//! Trap: all problems are collected, so a helper that finds one says it and gives `None`, and the caller goes on with
+//! something harmless instead of leaving.
+
+use std::io;
+
+use hashbrown::HashMap;
+
+use super::accounts::Login;
+use super::names;
+use super::options::Settings;
+use super::source::Source;
+use super::{Arguments, Note};
+use crate::plan::{Mistake, Plan, Table, nearest};
+
+/// An element.
+pub(super) type Node<'a> = roxmltree::Node<'a, 'a>;
+
+/// Mistakes that are shown; more are only counted.
+const MAX_SHOWN: usize = 100;
+
+/// The state of one reading.
+pub(super) struct Reader<'r> {
+    source: &'r Source,
+    /// Reads the files that the scenario names.
+    pub(super) files: &'r mut dyn FnMut(&str) -> io::Result<String>,
+    notes: Vec<Note>,
+    mistakes: Vec<Mistake>,
+    /// What `options` said.
+    pub(super) settings: Settings,
+    /// Names of transactions; a step has the index.
+    pub(super) transactions: Vec<String>,
+    /// Lines of files that were read.
+    pub(super) tables: Vec<Table>,
+    /// Index into `tables` by the file's id and the delimiter.
+    pub(super) table_of: HashMap<(String, String), Option<u16>>,
+    /// What sessions give as name and password.
+    pub(super) logins: Vec<(Login, u32)>,
+    /// Contents of certificate files that sessions ask for: authorities, certificate, key.
+    pub(super) certificates: Vec<(Option<String>, Option<String>, Option<String>)>,
+}
+
+impl<'r> Reader<'r> {
+    pub(super) fn new(source: &'r Source, files: &'r mut dyn FnMut(&str) -> io::Result<String>) -> Self {
+        Self {
+            source,
+            files,
+            notes: Vec::new(),
+            mistakes: Vec::new(),
+            settings: Settings::default(),
+            transactions: Vec::new(),
+            tables: Vec::new(),
+            table_of: HashMap::new(),
+            logins: Vec::new(),
+            certificates: Vec::new(),
+        }
+    }
+
+    /// The whole scenario. What comes back is of use only if there are no mistakes.
+    pub(super) fn scenario(&mut self, root: Node<'_>, name: &str, arguments: &Arguments) -> Option<Plan> {
+        if root.tag_name().name() != "tsung" {
+            let name = root.tag_name().name();
+            self.wrong(root, name, "no Tsung scenario: the root element is not \"tsung\"");
+            return None;
+        }
+        self.known_attributes(root);
+        for name in ["loglevel", "dumptraffic", "backend"] {
+            if let Some(value) = root.attribute(name).filter(|value| *value != "false") {
+                self.note(root, format!("{name}=\"{value}\" is ignored: the report has its own files"));
+            }
+        }
+        self.top_level(root);
+        if let Some(options) = child(root, "options") {
+            self.read_options(options);
+        }
+        let servers = self.read_servers(child(root, "servers"), arguments);
+        let sources = self.read_clients(child(root, "clients"));
+        let (sessions, names) = self.read_sessions(root, child(root, "sessions"));
+        let load = self.read_load(root, child(root, "load"), &names);
+        let title = title(root);
+        self.assemble(name, title, servers, sources, sessions, load, arguments)
+    }
+
+    /// The children of the root: each once, none unknown.
+    fn top_level(&mut self, root: Node<'_>) {
+        const KNOWN: [&str; 7] =
+            ["information", "clients", "servers", "monitoring", "load", "options", "sessions"];
+        let mut seen = Vec::new();
+        for node in elements(root) {
+            let name = node.tag_name().name();
+            if !KNOWN.contains(&name) {
+                self.unknown(node, KNOWN);
+            } else if seen.contains(&name) {
+                self.wrong(node, name, "stands here a second time");
+            } else {
+                seen.push(name);
+            }
+            if name == "monitoring" {
+                self.note(
+                    node,
+                    "monitoring is ignored: processes of the server are watched with --pid and --metrics instead",
+                );
+            }
+        }
+    }
+
+    /// The plan and the notes, or the mistakes.
+    pub(super) fn finish(mut self, plan: Option<Plan>) -> Result<(Plan, Vec<Note>), Vec<Mistake>> {
+        self.mistakes.sort_by_key(|mistake| mistake.line.unwrap_or(u32::MAX));
+        self.mistakes.dedup();
+        if self.mistakes.len() > MAX_SHOWN {
+            let more = self.mistakes.len() - MAX_SHOWN;
+            self.mistakes.truncate(MAX_SHOWN);
+            self.mistakes.push(Mistake::of_plan(format!("and {more} mistakes more")));
+        }
+        match plan {
+            Some(plan) if self.mistakes.is_empty() => {
+                self.notes.sort_by_key(|note| note.line);
+                self.notes.dedup();
+                Ok((plan, self.notes))
+            }
+            _ if self.mistakes.is_empty() => Err(vec![Mistake::of_plan("the scenario makes no plan")]),
+            _ => Err(self.mistakes),
+        }
+    }
+
+    /// Says that something is wrong at an element.
+    pub(super) fn wrong(&mut self, node: Node<'_>, key: &str, text: impl Into<String>) {
+        let (line, file) = self.source.line(node.range().start);
+        let key = match file {
+            Some(file) => format!("{file}: {key}"),
+            None => key.to_owned(),
+        };
+        self.mistakes.push(Mistake { line: Some(line), key, text: text.into() });
+    }
+
+    /// Says that something is wrong with the scenario or the arguments as a whole.
+    pub(super) fn wrong_plan(&mut self, text: impl Into<String>) {
+        self.mistakes.push(Mistake::of_plan(text));
+    }
+
+    /// Says that something is ignored or done differently.
+    pub(super) fn note(&mut self, node: Node<'_>, text: impl Into<String>) {
+        let (line, file) = self.source.line(node.range().start);
+        let text = match file {
+            Some(file) => format!("{file}: {}", text.into()),
+            None => text.into(),
+        };
+        self.notes.push(Note { line: Some(line), text });
+    }
+
+    /// Says that something is wrong in a line that was read before.
+    pub(super) fn wrong_line(&mut self, line: u32, key: &str, text: impl Into<String>) {
+        self.mistakes.push(Mistake { line: Some(line), key: key.to_owned(), text: text.into() });
+    }
+
+    /// Says something about a line that was read before.
+    pub(super) fn note_line(&mut self, line: u32, text: impl Into<String>) {
+        self.notes.push(Note { line: Some(line), text: text.into() });
+    }
+
+    /// Says something about the plan as a whole.
+    pub(super) fn note_plan(&mut self, text: impl Into<String>) {
+        self.notes.push(Note { line: None, text: text.into() });
+    }
+
+    /// Line of an element in its file.
+    pub(super) fn line(&self, node: Node<'_>) -> u32 {
+        self.source.line(node.range().start).0
+    }
+
+    /// Says that nobody knows this element here.
+    pub(super) fn unknown<'n>(&mut self, node: Node<'_>, names: impl IntoIterator<Item = &'n str>) {
+        let name = node.tag_name().name();
+        let parent = node.parent_element().map_or("", |parent| parent.tag_name().name());
+        let near = nearest(name, names);
+        self.wrong(node, name, format!("no such element in {parent}{near}"));
+    }
+
+    /// Says which attributes are read over because Tsung has no such ones.
+    pub(super) fn known_attributes(&mut self, node: Node<'_>) {
+        let element = node.tag_name().name();
+        let known = names::attributes(element);
+        for attribute in node.attributes() {
+            let name = attribute.name();
+            if !known.contains(&name) {
+                let near = nearest(name, known.iter().copied());
+                self.note(node, format!("{element} has no attribute {name}, it is ignored{near}"));
+            }
+        }
+    }
+
+    /// An attribute that must be there.
+    pub(super) fn needed<'a>(&mut self, node: Node<'a>, name: &str) -> Option<&'a str> {
+        let value = attribute(node, name);
+        if value.is_none() {
+            self.wrong(node, node.tag_name().name(), format!("needs the attribute {name}"));
+        }
+        value
+    }
+
+    /// A number that is not negative.
+    pub(super) fn number(&mut self, node: Node<'_>, name: &str) -> Option<f64> {
+        let text = attribute(node, name)?;
+        match text.parse::<f64>() {
+            Ok(value) if value.is_finite() && value >= 0.0 => Some(value),
+            _ => {
+                self.wrong(
+                    node,
+                    node.tag_name().name(),
+                    format!("{name}=\"{text}\" is not a number from 0 up"),
+                );
+                None
+            }
+        }
+    }
+
+    /// A whole number within bounds.
+    pub(super) fn whole(&mut self, node: Node<'_>, name: &str, from: i64, to: i64) -> Option<i64> {
+        let text = attribute(node, name)?;
+        match text.parse::<i64>() {
+            Ok(value) if (from..=to).contains(&value) => Some(value),
+            _ => {
+                let range =
+                    if to == i64::MAX { format!("from {from} up") } else { format!("from {from} to {to}") };
+                self.wrong(
+                    node,
+                    node.tag_name().name(),
+                    format!("{name}=\"{text}\" is not a whole number {range}"),
+                );
+                None
+            }
+        }
+    }
+
+    /// A whole number from 0 up that fits 32 bits.
+    pub(super) fn count(&mut self, node: Node<'_>, name: &str) -> Option<u32> {
+        self.whole(node, name, 0, i64::from(u32::MAX)).and_then(|value| u32::try_from(value).ok())
+    }
+
+    /// `true` or `false`; `default` where it is missing.
+    pub(super) fn flag(&mut self, node: Node<'_>, name: &str, default: bool) -> bool {
+        match self.choice(node, name, &["true", "false"]) {
+            Some(value) => value == "true",
+            None => default,
+        }
+    }
+
+    /// One of some words.
+    pub(super) fn choice<'a>(&mut self, node: Node<'a>, name: &str, words: &[&str]) -> Option<&'a str> {
+        let text = attribute(node, name)?;
+        if words.contains(&text) {
+            return Some(text);
+        }
+        let near = nearest(text, words.iter().copied());
+        let all = words.join(", ");
+        self.wrong(node, node.tag_name().name(), format!("{name}=\"{text}\" is none of {all}{near}"));
+        None
+    }
+
+    /// Milliseconds of one unit; seconds where none is given.
+    pub(super) fn unit(&mut self, node: Node<'_>) -> f64 {
+        match self.choice(node, "unit", &["second", "minute", "hour", "millisecond"]) {
+            Some("minute") => 60_000.0,
+            Some("hour") => 3_600_000.0,
+            Some("millisecond") => 1.0,
+            _ => 1_000.0,
+        }
+    }
+
+    /// Content of a file that the scenario names.
+    pub(super) fn file(&mut self, node: Node<'_>, path: &str) -> Option<String> {
+        match (self.files)(path) {
+            Ok(content) => Some(content),
+            Err(error) => {
+                self.wrong(node, node.tag_name().name(), format!("{path}: {error}"));
+                None
+            }
+        }
+    }
+}
+
+/// The value of an attribute, without spaces around it and without the quotes of an Erlang atom.
+pub(super) fn attribute<'a>(node: Node<'a>, name: &str) -> Option<&'a str> {
+    let value = node.attribute(name)?.trim();
+    Some(value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value))
+}
+
+/// The elements in an element.
+pub(super) fn elements(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
+    node.children().filter(|child| child.is_element())
+}
+
+/// The first element of a name.
+pub(super) fn child<'a>(node: Node<'a>, name: &str) -> Option<Node<'a>> {
+    elements(node).find(|child| child.tag_name().name() == name)
+}
+
+/// Milliseconds as the plan counts them.
+pub(super) fn milliseconds(ms: f64) -> u64 {
+    if ms.is_finite() && ms > 0.0 { ms.round() as u64 } else { 0 }
+}
+
+/// What the author says of the scenario.
+fn title(root: Node<'_>) -> String {
+    let information = child(root, "information");
+    let text = |name: &str| {
+        let text = information.and_then(|node| child(node, name)).and_then(|node| node.text()).unwrap_or("");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    match (text("name"), text("description")) {
+        (name, description) if name.is_empty() => description,
+        (name, description) if description.is_empty() => name,
+        (name, description) => format!("{name}: {description}"),
+    }
+}

@@ -1,0 +1,475 @@
+//! `sessions`: what users do, element by element.
+//!
+//! Left out: sessions of other protocols (refused), and `interaction` (ignored, and said so).
+//!
+//! Trap: the turns of `for` and `repeat` are those of Tsung's client: the body runs before anything is compared, and
+//! `max_repeat` counts the jumps back, so a body runs once more than that.
+
+use super::accounts::own_rows;
+use super::flow::{Flow, Stream};
+use super::names::{self, FLOW};
+use super::options::Chance;
+use super::reader::{Node, Reader, attribute, elements};
+use super::text::USER_ID;
+use crate::plan::{Compare, Condition, Piece, Session, Step, Text, Time, Value};
+
+/// The sessions as phases choose among them.
+#[derive(Debug, Default)]
+pub(super) struct Choice {
+    pub(super) names: Vec<String>,
+    pub(super) weights: Vec<f64>,
+    /// Weights are percent and must come to 100.
+    pub(super) percent: bool,
+}
+
+/// Elements within elements.
+const MAX_DEPTH: usize = 40;
+/// Sessions of a scenario, as a step can number them.
+const MAX_SESSIONS: usize = 10_000;
+const RELATIONS: [(&str, Compare); 6] = [
+    ("eq", Compare::Equal),
+    ("neq", Compare::NotEqual),
+    ("gt", Compare::Greater),
+    ("gte", Compare::GreaterOrEqual),
+    ("lt", Compare::Less),
+    ("lte", Compare::LessOrEqual),
+];
+
+impl Reader<'_> {
+    pub(super) fn read_sessions(&mut self, root: Node<'_>, node: Option<Node<'_>>) -> (Vec<Session>, Choice) {
+        let mut sessions: Vec<Session> = Vec::new();
+        let mut weighted: Option<bool> = None;
+        for node in node.into_iter().flat_map(elements) {
+            if node.tag_name().name() != "session" {
+                self.unknown(node, ["session"]);
+                continue;
+            }
+            self.known_attributes(node);
+            let name = self.needed(node, "name").unwrap_or("").to_owned();
+            if sessions.iter().any(|session| session.name == name) {
+                self.wrong(node, "session", format!("there are two sessions {name}"));
+            }
+            let weight = self.session_weight(node, &mut weighted);
+            let bidi = self.flag(node, "bidi", false);
+            if attribute(node, "persistent").is_some_and(|value| value != "true") {
+                self.note(
+                    node,
+                    "persistent is ignored: a connection that the server closes is a lost session",
+                );
+            }
+            if sessions.len() == MAX_SESSIONS {
+                self.wrong(node, "session", format!("more than {MAX_SESSIONS} sessions"));
+                break;
+            }
+            let kind = self.needed(node, "type");
+            let steps = match kind {
+                Some("ts_jabber") => self.session(node, &name),
+                Some(other) => {
+                    let protocol = other.strip_prefix("ts_").unwrap_or(other);
+                    let why = names::refused_protocol(protocol)
+                        .unwrap_or_else(|| "no such type of session".to_owned());
+                    self.wrong(node, &format!("session {name}"), format!("{other}: {why}"));
+                    Vec::new()
+                }
+                None => Vec::new(),
+            };
+            sessions.push(Session { name, weight, accept_subscriptions: bidi, steps });
+        }
+        if sessions.is_empty() {
+            self.wrong(node.unwrap_or(root), "sessions", "there is no session");
+        }
+        let choice = Choice {
+            names: sessions.iter().map(|session| session.name.clone()).collect(),
+            weights: sessions.iter().map(|session| session.weight).collect(),
+            percent: weighted == Some(false),
+        };
+        (sessions, choice)
+    }
+
+    fn session_weight(&mut self, node: Node<'_>, weighted: &mut Option<bool>) -> f64 {
+        let given = (attribute(node, "probability").is_some(), attribute(node, "weight").is_some());
+        let (is_weight, name) = match given {
+            (true, false) => (false, "probability"),
+            (false, true) => (true, "weight"),
+            (true, true) => {
+                self.wrong(node, "session", "has both probability and weight; one of them says it");
+                return 0.0;
+            }
+            (false, false) => {
+                self.wrong(node, "session", "needs probability or weight");
+                return 0.0;
+            }
+        };
+        if weighted.is_some_and(|other| other != is_weight) {
+            self.wrong(node, "session", "probability and weight cannot be mixed over the sessions");
+        }
+        *weighted = Some(is_weight);
+        self.number(node, name).unwrap_or(0.0)
+    }
+
+    /// Whether weights make sense: percent come to 100, others to more than 0.
+    pub(super) fn check_weights(&mut self, node: Node<'_>, key: &str, weights: &[f64], percent: bool) {
+        let sum: f64 = weights.iter().sum();
+        if percent && (sum - 100.0).abs() >= 0.05 {
+            self.wrong(node, key, format!("the probabilities of the sessions come to {sum}, not to 100"));
+        } else if sum <= 0.0 {
+            self.wrong(node, key, "the weights of the sessions come to nothing");
+        }
+    }
+
+    fn session(&mut self, node: Node<'_>, name: &str) -> Vec<Step> {
+        let mut flow = Flow::default();
+        let mut steps = self.steps(node, &mut flow);
+        if let Some((table, variable)) = &flow.account_row {
+            own_rows(&mut steps, *table, variable);
+        }
+        self.numbered(&flow, self.line(node));
+        if flow.used.iter().any(|(used, _)| used == USER_ID) {
+            steps.insert(0, Step::Set(vec![(USER_ID.to_owned(), Value::Text(Text(vec![Piece::Number])))]));
+            flow.set.insert(USER_ID.to_owned());
+        }
+        for (name, line) in &flow.used {
+            if !flow.set.contains(name) {
+                self.note_line(
+                    *line,
+                    format!("nothing sets the variable {name} in this session, so it stays empty"),
+                );
+            }
+        }
+        if steps.is_empty() {
+            self.wrong(node, &format!("session {name}"), "does nothing");
+        }
+        steps
+    }
+
+    /// What the elements in an element do.
+    pub(super) fn steps(&mut self, parent: Node<'_>, flow: &mut Flow) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if flow.depth == MAX_DEPTH {
+            self.wrong(
+                parent,
+                parent.tag_name().name(),
+                format!("more than {MAX_DEPTH} elements within elements"),
+            );
+            return steps;
+        }
+        flow.depth += 1;
+        for node in elements(parent) {
+            self.known_attributes(node);
+            match node.tag_name().name() {
+                "request" => self.request(node, flow, &mut steps),
+                "thinktime" => self.thinktime(node, &mut steps),
+                "transaction" => self.transaction(node, flow, &mut steps),
+                "setdynvars" => self.set_variables(node, flow, &mut steps),
+                "for" => self.for_loop(node, flow, &mut steps),
+                "repeat" => self.repeat(node, flow, &mut steps),
+                "foreach" => self.for_each(node, flow, &mut steps),
+                "if" => self.condition(node, flow, &mut steps),
+                "change_type" => self.change_type(node, flow, &mut steps),
+                "set_option" => self.set_option(node),
+                "interaction" => {
+                    self.note(
+                        node,
+                        "interaction is ignored: this version measures messages from end to end instead",
+                    );
+                }
+                "abort" => {
+                    let run = self.choice(node, "type", &["session", "all"]) == Some("all");
+                    steps.push(Step::Abort { run });
+                }
+                "while" | "until" if parent.tag_name().name() == "repeat" => {}
+                "var" | "match" | "dyn_variable" => {
+                    let name = node.tag_name().name();
+                    let place = if name == "var" { "setdynvars" } else { "request" };
+                    self.wrong(node, name, format!("stands outside a {place}"));
+                }
+                _ => self.unknown(node, FLOW),
+            }
+        }
+        flow.depth -= 1;
+        steps
+    }
+
+    fn thinktime(&mut self, node: Node<'_>, steps: &mut Vec<Step>) {
+        let value = attribute(node, "value");
+        match value {
+            Some("wait_global") => {
+                steps.push(self.barrier());
+                return;
+            }
+            Some("wait_bidi") => {
+                self.note(node, "thinktime wait_bidi is ignored: starttls waits for its answer by itself");
+                return;
+            }
+            Some(value) if value.starts_with("%%") => {
+                self.wrong(
+                    node,
+                    "thinktime",
+                    "this version has no variables in thinktime; min and max make it random",
+                );
+                return;
+            }
+            _ => {}
+        }
+        let settings = &self.settings;
+        let default = (settings.thinktime, settings.chance);
+        let (seconds, chance) = if settings.override_thinktime {
+            default
+        } else {
+            let range = (self.number(node, "min"), self.number(node, "max"));
+            let chance = match (self.choice(node, "random", &["true", "false"]), default.1) {
+                (Some("true"), Chance::Fixed) => Chance::Exponential,
+                (Some("false"), _) => Chance::Fixed,
+                (_, chance) => chance,
+            };
+            match (range, value) {
+                ((Some(min), Some(max)), None) if min <= max => (0.0, Chance::Range(min, max)),
+                ((None, None), None) => (default.0, chance),
+                ((None, None), Some(_)) => (self.number(node, "value").unwrap_or(0.0), chance),
+                _ => {
+                    self.wrong(
+                        node,
+                        "thinktime",
+                        "needs either value, or min and max with min not above max",
+                    );
+                    return;
+                }
+            }
+        };
+        steps.push(Step::Think(match chance {
+            Chance::Fixed => Time::Fixed(seconds * 1_000.0),
+            Chance::Exponential => Time::Exponential(seconds * 1_000.0),
+            Chance::Range(min, max) => Time::Uniform(min * 1_000.0, max * 1_000.0),
+        }));
+    }
+
+    /// Waits for the others, as many as `global_number` says.
+    pub(super) fn barrier(&self) -> Step {
+        Step::Barrier {
+            timeout_ms: self.settings.global_timeout_ms,
+            users: Some(self.settings.global_number),
+        }
+    }
+
+    fn transaction(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+        let name = self.needed(node, "name").unwrap_or("").to_owned();
+        let index = self.transactions.iter().position(|other| *other == name).unwrap_or_else(|| {
+            self.transactions.push(name);
+            self.transactions.len() - 1
+        });
+        let inner = self.steps(node, flow);
+        match u16::try_from(index) {
+            Ok(index) => steps.push(Step::Transaction { index, steps: inner }),
+            Err(_) => self.wrong(node, "transaction", "more than 65 536 names of transactions"),
+        }
+    }
+
+    fn for_loop(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+        let counter = self.needed(node, "var").map(str::to_owned);
+        for name in ["from", "to"] {
+            if attribute(node, name).is_some_and(|value| value.starts_with("%%")) {
+                self.wrong(node, "for", format!("this version has no variables in {name}"));
+                return;
+            }
+        }
+        let limit = i64::from(i32::MAX);
+        let from = self.needed(node, "from").and_then(|_| self.whole(node, "from", -limit, limit));
+        let to = self.needed(node, "to").and_then(|_| self.whole(node, "to", -limit, limit));
+        let increment = self.whole(node, "incr", -limit, limit).unwrap_or(1);
+        if let Some(counter) = &counter {
+            flow.set.insert(counter.clone());
+        }
+        let inner = self.steps(node, flow);
+        let (Some(from), Some(to)) = (from, to) else { return };
+        let times = if from >= to {
+            1
+        } else if increment > 0 {
+            1 + (to - from).unsigned_abs().div_ceil(increment.unsigned_abs())
+        } else {
+            self.wrong(
+                node,
+                "for",
+                format!("never ends: incr=\"{increment}\" does not lead from {from} to {to}"),
+            );
+            return;
+        };
+        let times = Some(u32::try_from(times).unwrap_or(u32::MAX));
+        steps.push(Step::Repeat { times, counter, first: from, increment, steps: inner });
+    }
+
+    fn repeat(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+        self.needed(node, "name");
+        let max = self.count(node, "max_repeat").unwrap_or(20);
+        let Some(last) =
+            elements(node).last().filter(|last| ["while", "until"].contains(&last.tag_name().name()))
+        else {
+            self.wrong(node, "repeat", "its last element must be while or until");
+            return;
+        };
+        self.known_attributes(last);
+        let inner = self.steps(node, flow);
+        let Some(mut condition) = self.comparison(last, flow, false) else { return };
+        if last.tag_name().name() == "until" {
+            condition.compare = opposite(condition.compare);
+        }
+        steps.push(Step::While { condition, after: true, max: max.saturating_add(1), steps: inner });
+    }
+
+    fn for_each(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+        for name in ["include", "exclude"] {
+            if attribute(node, name).is_some() {
+                self.wrong(node, "foreach", format!("this version has no {name}"));
+            }
+        }
+        let variable = self.needed(node, "name").unwrap_or("").to_owned();
+        let list = self.needed(node, "in").unwrap_or("").to_owned();
+        let line = self.line(node);
+        flow.uses(&list, line);
+        flow.set.insert(variable.clone());
+        let before = flow.stream;
+        let inner = self.steps(node, flow);
+        flow.joins(before);
+        steps.push(Step::ForEach { variable, list, steps: inner });
+    }
+
+    fn condition(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+        let condition = self.comparison(node, flow, true);
+        let before = flow.stream;
+        let inner = self.steps(node, flow);
+        flow.joins(before);
+        if let Some(condition) = condition {
+            steps.push(Step::If { condition, steps: inner });
+        }
+    }
+
+    /// What `if`, `while` and `until` compare.
+    fn comparison(&mut self, node: Node<'_>, flow: &mut Flow, subst: bool) -> Option<Condition> {
+        let key = node.tag_name().name();
+        let variable = self.needed(node, "var")?.to_owned();
+        if variable.ends_with(']') {
+            self.wrong(node, key, format!("{variable}: this version has no elements of lists"));
+            return None;
+        }
+        let line = self.line(node);
+        flow.uses(&variable, line);
+        let mut given =
+            RELATIONS.iter().filter_map(|(name, compare)| Some((*compare, node.attribute(*name)?)));
+        let (Some((compare, value)), None) = (given.next(), given.next()) else {
+            self.wrong(node, key, "needs exactly one of eq, neq, gt, gte, lt and lte");
+            return None;
+        };
+        let value = self.text(node, flow, value, subst && value.contains("%%"));
+        Some(Condition { variable, compare, value })
+    }
+
+    fn change_type(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+        match self.needed(node, "new_type") {
+            None => return,
+            Some("ts_jabber") => {}
+            Some(other) => {
+                let protocol = other.strip_prefix("ts_").unwrap_or(other);
+                let why =
+                    names::refused_protocol(protocol).unwrap_or_else(|| "no such type of session".to_owned());
+                self.wrong(node, "change_type", format!("{other}: {why}"));
+                return;
+            }
+        }
+        for name in ["store", "restore"] {
+            if self.flag(node, name, false) {
+                let text =
+                    format!("{name}: this version has one connection for each user and keeps no second one");
+                self.wrong(node, "change_type", text);
+            }
+        }
+        if attribute(node, "bidi").is_some() {
+            self.note(node, "change_type: bidi is ignored: what the session says holds all the time");
+        }
+        let kind = self.server_type(node, "server_type");
+        let (Some(host), Some(port)) = (self.needed(node, "host"), self.needed(node, "port")) else { return };
+        if host.contains("%%") || port.contains("%%") {
+            self.wrong(node, "change_type", "this version has no variables in host and port");
+            return;
+        }
+        let (Some((security, six)), Some(port)) = (kind, self.whole(node, "port", 1, 65_535)) else { return };
+        let Some(address) = self.resolved(node, host, port, six) else { return };
+        if flow.stream != Stream::Closed {
+            steps.push(Step::Disconnect);
+        }
+        flow.stream = Stream::Closed;
+        steps.push(Step::ChangeTarget { addresses: vec![address], security });
+    }
+
+    fn set_option(&mut self, node: Node<'_>) {
+        match (attribute(node, "type"), self.needed(node, "name")) {
+            (None, Some("certificate")) => {
+                match elements(node).find(|inner| inner.tag_name().name() == "certificate") {
+                    Some(inner) => {
+                        self.known_attributes(inner);
+                        self.certificate(inner);
+                    }
+                    None => self.wrong(node, "set_option", "certificate: needs the element certificate"),
+                }
+            }
+            (None, Some("connect_timeout")) => {
+                if let Some(ms) = self.whole(node, "value", 1, i64::from(u32::MAX)) {
+                    self.settings.connect_timeout_ms =
+                        self.settings.connect_timeout_ms.max(ms.unsigned_abs());
+                    self.note(
+                        node,
+                        "set_option connect_timeout holds for all sessions here; the longest is taken",
+                    );
+                }
+            }
+            (_, Some(name)) => self.note(node, format!("set_option {name} is ignored")),
+            (_, None) => {}
+        }
+    }
+
+    /// Certificate files, from `set_option` or `starttls`.
+    pub(super) fn certificate(&mut self, node: Node<'_>) {
+        let key = node.tag_name().name();
+        if attribute(node, "keypass").is_some() {
+            self.wrong(node, key, "keypass: this version reads keys without a password only");
+            return;
+        }
+        let mut read = |name: &str| {
+            let path = attribute(node, name)?;
+            if path.contains("%%") {
+                self.wrong(
+                    node,
+                    key,
+                    format!("{name}: this version has one certificate for all and no variables in it"),
+                );
+                return None;
+            }
+            self.file(node, path)
+        };
+        let files = (read("cacertfile"), read("certfile"), read("keyfile"));
+        if files != (None, None, None) && !self.certificates.contains(&files) {
+            self.certificates.push(files);
+            if self.certificates.len() == 2 {
+                self.wrong(node, key, "this version has one certificate for all, and this is another one");
+            }
+        }
+    }
+}
+
+impl Flow {
+    /// Steps that ran or not: what is known afterwards.
+    fn joins(&mut self, before: Stream) {
+        if self.stream != before {
+            self.stream = Stream::Unknown;
+        }
+    }
+}
+
+fn opposite(compare: Compare) -> Compare {
+    match compare {
+        Compare::Equal => Compare::NotEqual,
+        Compare::NotEqual => Compare::Equal,
+        Compare::Less => Compare::GreaterOrEqual,
+        Compare::LessOrEqual => Compare::Greater,
+        Compare::Greater => Compare::LessOrEqual,
+        Compare::GreaterOrEqual => Compare::Less,
+    }
+}

@@ -1,0 +1,84 @@
+//! Substitutions: `%%_name%%` and `%%module:function%%` in values.
+//!
+//! They are done only where the request says `subst="true"`. Of the functions, those are known that only say who the user
+//! is. Left out: every other Erlang function.
+//!
+//! Trap: `ts_user_server:get_unique_id` gives the same number each time a user asks, so it is the own number here and not
+//! a fresh one.
+
+use super::flow::Flow;
+use super::reader::{Node, Reader};
+use crate::plan::{Piece, Text};
+
+/// Tsung's own variable: the number of the user.
+pub(super) const USER_ID: &str = "tsung_userid";
+
+impl Reader<'_> {
+    /// Text of a value, with its variables if they are to be put in.
+    pub(super) fn text(&mut self, node: Node<'_>, flow: &mut Flow, value: &str, subst: bool) -> Text {
+        if !subst {
+            if value.contains("%%_") {
+                self.note(
+                    node,
+                    format!("\"{}\" is sent as it stands: the request has no subst=\"true\"", short(value)),
+                );
+            }
+            return Text::literal(value);
+        }
+        let mut pieces = Vec::new();
+        let mut rest = value;
+        while let Some((before, after)) = rest.split_once("%%") {
+            if !before.is_empty() {
+                pieces.push(Piece::Literal(before.to_owned()));
+            }
+            let Some((inner, tail)) = after.split_once("%%") else {
+                self.wrong(node, node.tag_name().name(), format!("\"{}\": %% without an end", short(value)));
+                return Text(pieces);
+            };
+            if let Some(piece) = self.piece(node, flow, inner) {
+                pieces.push(piece);
+            }
+            rest = tail;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Literal(rest.to_owned()));
+        }
+        Text(pieces)
+    }
+
+    fn piece(&mut self, node: Node<'_>, flow: &mut Flow, inner: &str) -> Option<Piece> {
+        if let Some(name) = inner.strip_prefix('_') {
+            if name == USER_ID {
+                return Some(Piece::Number);
+            }
+            let line = self.line(node);
+            flow.uses(name, line);
+            return Some(Piece::Variable(name.to_owned()));
+        }
+        let piece = function(inner);
+        if piece.is_none() {
+            let text = format!("%%{inner}%%: this version does not run Erlang functions");
+            self.wrong(node, node.tag_name().name(), text);
+        }
+        piece
+    }
+}
+
+/// What an Erlang function that needs no Erlang gives.
+pub(super) fn function(name: &str) -> Option<Piece> {
+    match name {
+        "ts_user_server:get_unique_id" => Some(Piece::Number),
+        "ts_user_server:get_really_unique_id" => Some(Piece::Unique),
+        "ts_jabber:userid" => Some(Piece::User),
+        _ => None,
+    }
+}
+
+/// The beginning of a value, for a sentence.
+pub(super) fn short(value: &str) -> String {
+    const MOST: usize = 60;
+    match value.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}…", &value[..at]),
+        None => value.to_owned(),
+    }
+}
