@@ -16,8 +16,8 @@ mod arguments;
 mod check;
 pub(crate) mod csv;
 mod mistake;
-mod overrides;
-mod scale;
+pub(crate) mod overrides;
+pub(crate) mod scale;
 mod toml;
 mod workloads;
 
@@ -25,6 +25,7 @@ pub use accounts::{AccountSource, Accounts};
 pub use arguments::{AccountArguments, Arguments};
 pub use check::{Facts, MECHANISMS, Workers, check, workers_needed};
 pub use mistake::Mistake;
+pub(crate) use mistake::nearest;
 pub use toml::{Preparation, addresses, read_toml, read_toml_with_preparation, sources};
 pub use workloads::{Workload, named, workload_text, workloads};
 
