@@ -62,3 +62,165 @@ fn steps(list: &mut [Step], scale: f64) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Activity, Arguments, Time, named, workloads};
+
+    /// All times and rates of a plan, in a fixed order: what a scale may change. Rates are given as distances.
+    fn times(plan: &Plan) -> Vec<f64> {
+        let mut list = Vec::new();
+        for phase in &plan.phases {
+            list.extend((phase.rate > 0.0).then(|| 1_000.0 / phase.rate));
+            list.extend(phase.duration_ms.map(|ms| ms as f64));
+        }
+        list.extend(plan.starts.iter().map(|start| start.at_ms as f64));
+        let options = &plan.options;
+        list.extend([options.duration_ms, options.hold_ms].into_iter().flatten().map(|ms| ms as f64));
+        for session in &plan.sessions {
+            of_steps(&session.steps, &mut list);
+        }
+        list
+    }
+
+    fn of_steps(steps: &[Step], list: &mut Vec<f64>) {
+        let of_time = |time: Time, list: &mut Vec<f64>| match time {
+            Time::Fixed(ms) | Time::Exponential(ms) => list.push(ms),
+            Time::Uniform(from, to) => list.extend([from, to]),
+        };
+        for step in steps {
+            match step {
+                Step::Think(time) => of_time(*time, list),
+                Step::Meanwhile { duration, activities } => {
+                    if let Some(time) = duration {
+                        of_time(*time, list);
+                    }
+                    for Activity { every, .. } in activities {
+                        of_time(*every, list);
+                    }
+                }
+                Step::Barrier { timeout_ms, .. } => list.push(*timeout_ms as f64),
+                Step::Bounce { duration_ms, .. } => list.extend(duration_ms.map(|ms| ms as f64)),
+                Step::Raw { checks, .. } => list.extend(checks.matches.iter().map(|m| m.pause_ms as f64)),
+                Step::Repeat { steps, .. }
+                | Step::While { steps, .. }
+                | Step::If { steps, .. }
+                | Step::ForEach { steps, .. }
+                | Step::Transaction { steps, .. } => of_steps(steps, list),
+                _ => {}
+            }
+        }
+    }
+
+    /// A plan with every kind of time in it.
+    fn rich() -> Plan {
+        let text = r#"
+            [options]
+            hold = "100s"
+            duration = "1000s"
+            [[phase]]
+            rate = 10
+            duration = "300s"
+            [[phase]]
+            duration = "7s"
+            [[start]]
+            at = "11s"
+            [[session]]
+            steps = [
+              "login",
+              { think = "5s" }, { think = "~13s" }, { think = "17s..19s" },
+              { barrier = "23s" },
+              { bounce = { for = "29s" } },
+              { wait_for = { stanza = "iq", timeout = "31s" } },
+              { raw = { xml = "<a/>", wait = "any", check = [{ regex = "x", then = "loop", pause = "37s" }] } },
+              { repeat = { times = 2, steps = [{ transaction = { name = "t", steps = [
+                { meanwhile = { for = "41s", do = [{ every = "43s", message = "online" }] } },
+              ] } }] } },
+            ]
+        "#;
+        crate::plan::read_toml(text, "rich", &Arguments::default()).unwrap()
+    }
+
+    #[test]
+    fn every_time_is_divided_and_every_rate_multiplied() {
+        let plan = rich();
+        assert_eq!(times(&plan).len(), 15);
+        for factor in [0.5, 2.0, 10.0] {
+            let mut faster = plan.clone();
+            scale(&mut faster, factor);
+            for (before, after) in times(&plan).iter().zip(times(&faster)) {
+                assert!((before / factor - after).abs() < 1e-6, "{before} / {factor} is not {after}");
+            }
+        }
+    }
+
+    #[test]
+    fn there_and_back_is_where_it_was() {
+        let plans = workloads().into_iter().map(|w| named(w.name, &Arguments::default()).unwrap().0);
+        for plan in plans.chain([rich()]) {
+            for factor in [0.1, 1.0 / 3.0, 1.0, 2.0, 7.0, 60.0] {
+                let mut there = plan.clone();
+                scale(&mut there, factor);
+                scale(&mut there, 1.0 / factor);
+                for (before, after) in times(&plan).iter().zip(times(&there)) {
+                    // Half a millisecond of rounding, on the faster clock.
+                    let allowed = 0.5 * factor.max(1.0) + 1e-6;
+                    assert!((before - after).abs() <= allowed, "{}: {before} became {after}", plan.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_shape_stays() {
+        for workload in workloads() {
+            let at = |time_scale| {
+                let arguments = Arguments { time_scale, connections: Some(100), ..Arguments::default() };
+                let (mut plan, preparation) = named(workload.name, &arguments).unwrap();
+                // Back on the common clock everything is the same again but for rounding.
+                let ramp = 100.0 / plan.phases[0].rate * time_scale;
+                scale(&mut plan, 1.0 / time_scale);
+                (plan, preparation, ramp)
+            };
+            let (plan, preparation, ramp) = at(1.0);
+            let (fast, fast_preparation, fast_ramp) = at(10.0);
+            assert_eq!(preparation, fast_preparation);
+            assert!((ramp - fast_ramp).abs() < 1e-9);
+            assert_eq!(plan.phases[0].max_users, fast.phases[0].max_users);
+            assert_eq!(plan.options, fast.options);
+            assert_eq!(plan.sessions, fast.sessions, "{}", workload.name);
+        }
+    }
+
+    #[test]
+    fn patience_with_the_server_stays() {
+        let mut plan = rich();
+        let before = plan.clone();
+        scale(&mut plan, 100.0);
+        let kept = |plan: &Plan| {
+            let o = &plan.options;
+            (o.connect_timeout_ms, o.answer_timeout_ms, o.acceptable_ms, o.drain_ms)
+        };
+        assert_eq!(kept(&plan), kept(&before));
+        let waits = |plan: &Plan| {
+            plan.sessions[0].steps.iter().find_map(|step| match step {
+                Step::WaitFor { timeout_ms, .. } => Some(*timeout_ms),
+                _ => None,
+            })
+        };
+        assert_eq!(waits(&plan), Some(31_000));
+    }
+
+    #[test]
+    fn a_pause_never_becomes_nothing_and_a_wrong_scale_does_nothing() {
+        let mut plan = rich();
+        scale(&mut plan, 1e9);
+        assert_eq!(plan.options.hold_ms, Some(1));
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let mut plan = rich();
+            scale(&mut plan, wrong);
+            assert_eq!(plan, rich());
+        }
+    }
+}

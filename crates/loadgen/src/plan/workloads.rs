@@ -213,19 +213,197 @@ pub fn workload_text(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{AccountSource, Activity, Destination, Plan, Security, Step, Time};
+
+    fn at(name: &str, connections: Option<u32>) -> (Plan, Preparation) {
+        let arguments = Arguments { connections, ..Arguments::default() };
+        let (plan, preparation) =
+            named(name, &arguments).unwrap_or_else(|mistakes| panic!("{name}: {}", mistakes[0]));
+        (plan, preparation.unwrap())
+    }
 
     #[test]
     fn every_workload_is_a_plan_at_every_size() {
         for workload in workloads() {
             for connections in [1, 19_000, 1_000_000] {
-                let arguments = Arguments { connections: Some(connections), ..Arguments::default() };
-                let (plan, preparation) = named(workload.name, &arguments)
-                    .unwrap_or_else(|m| panic!("{}: {}", workload.name, m.first().unwrap()));
+                let (plan, preparation) = at(workload.name, Some(connections));
                 assert_eq!(plan.options.connections, connections);
-                assert_eq!(plan.title, workload.title);
-                let preparation = preparation.unwrap();
+                assert_eq!(plan.phases[0].max_users, Some(connections));
+                assert_eq!((plan.name.as_str(), plan.title.as_str()), (workload.name, workload.title));
                 assert!(preparation.accounts >= u64::from(connections), "{}", workload.name);
+                assert!(preparation.accounts > u64::from(preparation.roster), "{}", workload.name);
+                assert!(!workload.about.is_empty());
             }
         }
+    }
+
+    #[test]
+    fn the_number_of_connections_changes_nothing_else() {
+        for workload in workloads() {
+            let shape = |connections| {
+                let (mut plan, mut preparation) = at(workload.name, Some(connections));
+                plan.options.connections = 0;
+                plan.phases[0].max_users = None;
+                preparation.accounts = 0;
+                if let AccountSource::Pattern { count, .. } = &mut plan.accounts.source {
+                    *count = 0;
+                }
+                for step in &mut plan.sessions[0].steps {
+                    if let Step::Barrier { timeout_ms, users } = step {
+                        (*timeout_ms, *users) = (0, None);
+                    }
+                }
+                (plan, preparation)
+            };
+            assert_eq!(shape(1_000), shape(1_000_000), "{}", workload.name);
+        }
+    }
+
+    /// What WORKLOADS.md gives: connections, accounts, contacts, arrivals a second, hold in minutes.
+    const TABLE: &[(&str, u32, u64, u32, f64, u64)] = &[
+        ("tigase-30k", 30_000, 200_004, 4, 10.0, 144),
+        ("tigase-500k", 622_000, 622_000, 0, 200.0, 80),
+        ("tigase-300k-roster50", 300_000, 300_000, 50, 1_000.0 / 4.5, 20),
+        ("tigase-roster-0", 100_000, 100_000, 0, 1_000.0 / 15.0, 20),
+        ("tigase-roster-10", 100_000, 100_000, 10, 1_000.0 / 15.0, 20),
+        ("tigase-roster-20", 100_000, 100_000, 20, 1_000.0 / 15.0, 20),
+        ("tigase-roster-30", 100_000, 100_000, 30, 1_000.0 / 15.0, 20),
+        ("tigase-roster-40", 100_000, 100_000, 40, 1_000.0 / 15.0, 20),
+        ("tigase-roster-50", 100_000, 100_000, 50, 1_000.0 / 15.0, 20),
+        ("atom-cluster-1", 24_000, 120_000, 150, 10.0, 110),
+        ("atom-cluster-2", 27_000, 135_000, 150, 10.0, 110),
+        ("atom-cluster-3", 37_000, 185_000, 150, 10.0, 110),
+        ("atom-cluster-4", 43_000, 215_000, 150, 10.0, 110),
+        ("atom-cluster-5", 53_000, 265_000, 150, 10.0, 110),
+    ];
+
+    #[test]
+    fn published_workloads_are_as_published() {
+        let published = workloads().len() - 4;
+        assert_eq!(TABLE.len(), published, "the generator's own are four");
+        for (name, connections, accounts, roster, rate, minutes) in TABLE {
+            let (plan, preparation) = at(name, None);
+            assert_eq!(plan.options.connections, *connections, "{name}");
+            assert_eq!((preparation.accounts, preparation.roster), (*accounts, *roster), "{name}");
+            assert!((plan.phases[0].rate - rate).abs() < 1e-9, "{name}: {}", plan.phases[0].rate);
+            assert_eq!(plan.options.hold_ms, Some(minutes * 60_000), "{name}");
+            assert_eq!((plan.phases.len(), plan.phases[0].batch, plan.phases[0].poisson), (1, 1, false));
+            assert_eq!(plan.target.security, Security::None, "{name}");
+            let [Step::Login { mechanisms, .. }, Step::Roster, Step::Presence { .. }, ..] =
+                plan.sessions[0].steps.as_slice()
+            else {
+                panic!("{name} begins with login, roster and presence");
+            };
+            assert!(mechanisms.is_empty());
+        }
+    }
+
+    #[test]
+    fn traffic_of_the_published_workloads() {
+        for (name, ..) in TABLE.iter().skip(1) {
+            let (plan, _) = at(name, None);
+            let Some(Step::Meanwhile { duration: None, activities }) = plan.sessions[0].steps.get(3) else {
+                panic!("{name} goes on until the run ends");
+            };
+            let [message, presence] = activities.as_slice() else { panic!("{name}: two things") };
+            assert_eq!(message.every, Time::Fixed(100_000.0), "{name}");
+            assert_eq!(presence.every, Time::Fixed(600_000.0), "{name}");
+            assert!(matches!(presence.step, Step::Presence { to: None, status: Some(_), .. }), "{name}");
+            let to = match name.starts_with("atom") {
+                true => Destination::OnlineContact,
+                false => Destination::Online,
+            };
+            assert!(matches!(&message.step, Step::Message { to: found, .. } if *found == to), "{name}");
+        }
+    }
+
+    /// 4 426 packets a second on average with peaks of 10 000, from 500 to 10 000 of 30 000 connections at once.
+    #[test]
+    fn bursts_of_30k() {
+        let (plan, _) = at("tigase-30k", None);
+        let connections = f64::from(plan.options.connections);
+        let Some(Step::Repeat { times: None, steps, .. }) = plan.sessions[0].steps.last() else {
+            panic!("it goes on until the run ends");
+        };
+        let mut at_once = Vec::new();
+        for wave in steps.chunks(3) {
+            let [
+                Step::Set(lot),
+                Step::If { condition: drawn, steps: busy },
+                Step::If { condition, steps: idle },
+            ] = wave
+            else {
+                panic!("{wave:?}");
+            };
+            assert!(matches!(lot[0].1, crate::plan::Value::RandomNumber(1, 60)));
+            assert_eq!(drawn.value, condition.value);
+            let crate::plan::Piece::Literal(sixtieths) = &drawn.value.0[0] else { panic!("a number") };
+            at_once.push(connections * sixtieths.parse::<f64>().unwrap() / 60.0);
+            let minute = Time::Fixed(60_000.0);
+            assert_eq!(idle.as_slice(), [Step::Think(minute)]);
+            let [Step::Meanwhile { duration, activities }] = busy.as_slice() else { panic!("{busy:?}") };
+            assert_eq!(*duration, Some(minute));
+            let [Activity { every: Time::Fixed(every), step: Step::Message { .. } }] = activities.as_slice()
+            else {
+                panic!("{activities:?}");
+            };
+            assert_eq!(*every, 2_000.0);
+        }
+        assert_eq!(at_once, [500.0, 1_500.0, 3_000.0, 4_500.0, 7_000.0, 10_000.0]);
+        let packets = |connections: f64| connections / 2.0 * 2.0;
+        let average = packets(at_once.iter().sum::<f64>() / 6.0);
+        assert!((average / 4_426.0 - 1.0).abs() < 0.01, "{average}");
+        assert_eq!(packets(10_000.0), 10_000.0);
+    }
+
+    /// With every fifth account of the ring, 30 of 150 contacts are users of the run.
+    #[test]
+    fn a_fifth_of_the_contacts_is_online_on_atoms() {
+        let (plan, preparation) = at("atom-cluster-2", Some(1_000));
+        let AccountSource::Pattern { prefix, .. } = &plan.accounts.source else { panic!("a pattern") };
+        let half = u64::from(preparation.roster) / 2;
+        for index in [0, 1, 500, 999] {
+            let own = plan.accounts.number_of(index);
+            let near = (1..=half).flat_map(|d| {
+                [(own + d) % preparation.accounts, (own + preparation.accounts - d) % preparation.accounts]
+            });
+            let online = near.filter(|n| plan.accounts.index_of(&format!("{prefix}{n}")).is_some()).count();
+            assert_eq!(online, 30);
+        }
+    }
+
+    #[test]
+    fn the_generators_own() {
+        let (flood, _) = at("flood", None);
+        assert_eq!(
+            flood.sessions[0].steps.last(),
+            Some(&Step::Bounce { in_flight: 8, duration_ms: None, size: 100 })
+        );
+        let (steady, _) = at("steady", None);
+        let Some(Step::Meanwhile { activities, .. }) = steady.sessions[0].steps.last() else {
+            panic!("traffic")
+        };
+        assert_eq!((activities.len(), activities[0].every), (1, Time::Fixed(5_000.0)));
+        assert_eq!(at("login-storm", None).0.phases[0].rate, 1_000.0);
+        assert_eq!(at("idle", None).0.sessions[0].steps.len(), 4);
+    }
+
+    #[test]
+    fn names_that_cannot_be_run() {
+        let sentence = |name: &str| named(name, &Arguments::default()).unwrap_err()[0].to_string();
+        assert_eq!(
+            sentence("openfire-bosh"),
+            "the workload openfire-bosh needs BOSH (XEP-0124, XEP-0206), which this version does not speak; throng load --list shows what can be run"
+        );
+        assert_eq!(
+            sentence("pubsub-1m-nodes"),
+            "the workload pubsub-1m-nodes needs PubSub (XEP-0060), which this version does not speak; throng load --list shows what can be run"
+        );
+        assert!(sentence("pubsub-1m-subscribers").contains("needs PubSub"));
+        assert_eq!(
+            sentence("tigase-roster-60"),
+            "there is no workload \"tigase-roster-60\"; did you mean \"tigase-roster-0\"?"
+        );
+        assert_eq!(sentence("x"), "there is no workload \"x\"; throng load --list shows all");
     }
 }

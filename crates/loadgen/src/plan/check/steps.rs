@@ -207,15 +207,19 @@ impl<'a> Walk<'a> {
         let count = self.plan.accounts.count();
         if self.anonymous() {
             self.wrong(place, "bounce needs users with names; give accounts that are not anonymous");
-        } else if self.plan.options.connections % 2 == 1 || count % 2 == 1 {
-            let connections = self.plan.options.connections;
-            let even = (connections + connections % 2).max(2);
-            self.wrong(
-                place,
-                format!(
-                    "bounce needs pairs and {connections} connections are odd; give --connections {even}"
-                ),
+            return;
+        }
+        let connections = self.plan.options.connections;
+        if !connections.is_multiple_of(2) {
+            let even = connections.saturating_add(1);
+            let text = format!(
+                "bounce needs pairs and {connections} connections are odd; give --connections {even}"
             );
+            self.wrong(place, text);
+        } else if !count.is_multiple_of(2) {
+            let even = count.saturating_add(1);
+            let text = format!("bounce needs pairs of accounts and {count} are odd; give --accounts {even}");
+            self.wrong(place, text);
         }
     }
 

@@ -233,19 +233,20 @@ fn phases(s: &Section<'_>, sessions: &[&str]) -> Vec<Phase> {
         let weights = section.get("weights").and_then(|n| weights(&n, sessions));
         if duration.is_none() && users.is_none() {
             node.wrong("would never end; give it a \"duration\" such as \"1m\", or \"users\" such as \"connections\"");
-        } else if duration.is_none() && rate == 0.0 {
+        } else if duration.is_none() && rate == Some(0.0) {
             node.wrong("has users and no rate, so they never arrive; give it a \"rate\" such as 100 (users a second)");
         }
         let duration_ms = duration.and_then(|n| n.span_ms());
         let max_users = users.and_then(|n| n.amount());
         section.finish();
+        let rate = rate.unwrap_or(0.0);
         phases.push(Phase { name, duration_ms, rate, batch, poisson, max_users, weights, wait_all_end });
     }
     phases
 }
 
-/// `rate` in users a second, or `every`, the distance from one arrival (or batch) to the next.
-fn rate(section: &Section<'_>, batch: u32) -> f64 {
+/// `rate` in users a second, or `every`, the distance from one arrival (or batch) to the next; 0 without both.
+fn rate(section: &Section<'_>, batch: u32) -> Option<f64> {
     let rate = section.get("rate");
     let every = section.get("every");
     match (rate, every) {
@@ -256,9 +257,8 @@ fn rate(section: &Section<'_>, batch: u32) -> f64 {
             Some(_) => every.none("must be more than 0"),
             None => None,
         },
-        (None, None) => None,
+        (None, None) => Some(0.0),
     }
-    .unwrap_or(0.0)
 }
 
 fn weights(node: &Node<'_>, sessions: &[&str]) -> Option<Vec<f64>> {

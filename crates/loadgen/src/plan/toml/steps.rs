@@ -139,7 +139,10 @@ fn read(name: &str, section: Section<'_>, depth: usize) -> Option<Step> {
         "repeat" => repeat(s, depth),
         "while" => repeat_while(s, depth, false),
         "until" => repeat_while(s, depth, true),
-        "if" => condition(s).map(|condition| Step::If { condition, steps: inner(s, depth) }),
+        "if" => {
+            let (condition, steps) = (condition(s), inner(s, depth));
+            condition.map(|condition| Step::If { condition, steps })
+        }
         "for_each" => for_each(s, depth),
         "meanwhile" => meanwhile(s, depth),
         "bounce" => Some(Step::Bounce {
@@ -260,6 +263,7 @@ fn message(s: &Section<'_>) -> Option<Step> {
     let kinds =
         [("chat", MessageKind::Chat), ("normal", MessageKind::Normal), ("headline", MessageKind::Headline)];
     let kind = s.get("kind").and_then(|n| n.word(&kinds)).unwrap_or_default();
+    let ack = ack(s);
     let size = s.get("size");
     let text = s.get("text");
     if let (Some(_), Some(text)) = (&size, &text) {
@@ -269,7 +273,7 @@ fn message(s: &Section<'_>) -> Option<Step> {
         Some(text) => Body::Text(text.template()?),
         None => Body::Size(size.and_then(|n| n.whole(0, LARGEST_BODY)).unwrap_or(100) as u32),
     };
-    Some(Step::Message { to: to?, body, kind, ack: ack(s) })
+    Some(Step::Message { to: to?, body, kind, ack })
 }
 
 fn ack(s: &Section<'_>) -> Ack {
@@ -539,6 +543,7 @@ fn row(section: &Section<'_>, table: &Node<'_>) -> Option<Value> {
 }
 
 fn change_target(s: &Section<'_>) -> Option<Step> {
+    let security = s.get("security").and_then(|n| n.word(super::SECURITIES)).unwrap_or_default();
     let node = s.need("address", "address = \"127.0.0.1:5223\"")?;
     let mut list = Vec::new();
     for text in node.texts()? {
@@ -547,6 +552,5 @@ fn change_target(s: &Section<'_>) -> Option<Step> {
             Err(what) => node.wrong(what),
         }
     }
-    let security = s.get("security").and_then(|n| n.word(super::SECURITIES)).unwrap_or_default();
     Some(Step::ChangeTarget { addresses: list, security })
 }

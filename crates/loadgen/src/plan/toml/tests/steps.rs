@@ -1,0 +1,355 @@
+//! Every step of the TOML form and what it becomes.
+
+use super::*;
+use crate::plan::{
+    Ack, Activity, Body, Checks, Compare, Condition, Destination, Match, MatchAction, MessageKind, Pattern,
+    PresenceKind, RosterChange, Value,
+};
+
+/// Reads one step.
+fn one(step: &str) -> Step {
+    let mut plan = read(&format!(
+        "connections = 40\n[tables]\nnames = [[\"a\", \"b\"]]\n{PHASE}[[session]]\nsteps = [{step}]"
+    ));
+    assert_eq!(plan.sessions[0].steps.len(), 1);
+    plan.sessions[0].steps.remove(0)
+}
+
+fn text(text: &str) -> Option<Text> {
+    Some(Text::literal(text))
+}
+
+fn message(to: Destination, body: Body) -> Step {
+    Step::Message { to, body, kind: MessageKind::Chat, ack: Ack::None }
+}
+
+/// All forms, for the tests that need one of each.
+pub(super) const EVERY_STEP: &[&str] = &[
+    r#""connect""#,
+    r#""starttls""#,
+    r#""register""#,
+    r#"{ authenticate = { user = "{var:x}", password = "{password}", mechanisms = ["PLAIN"] } }"#,
+    r#"{ bind = "r{n}" }"#,
+    r#""session""#,
+    r#"{ stream_management = true }"#,
+    r#"{ roster = { wait = "none" } }"#,
+    r#"{ roster_set = { to = "ring-1", name = "n", group = "g" } }"#,
+    r#"{ presence = { kind = "subscribe", to = "last_contact" } }"#,
+    r#"{ message = { to = "a@b", text = "hi {to}", kind = "normal", wait = { regex = "x" } } }"#,
+    r#"{ ping = "server" }"#,
+    r#"{ raw = { xml = "<a/>", wait = "answer", check = [{ regex = "x", then = "loop" }], keep = { y = "(z)" } } }"#,
+    r#"{ wait_for = { contains = "{user}" } }"#,
+    r#"{ think = "1s..2s" }"#,
+    r#"{ repeat = { times = 2, counter = "i", steps = ["ping"] } }"#,
+    r#"{ while = { variable = "i", below = 3, steps = ["ping"] } }"#,
+    r#"{ if = { variable = "i", equals = "{n}", steps = ["ping"] } }"#,
+    r#"{ for_each = { variable = "v", in = "l", steps = ["ping"] } }"#,
+    r#"{ meanwhile = { for = "~1m", do = [{ every = "1s", raw = "<a/>" }] } }"#,
+    r#"{ bounce = { for = "1s" } }"#,
+    r#"{ transaction = { name = "t", steps = ["ping"] } }"#,
+    r#"{ set = { x = { random_number = [1, 6] }, l = { random_string = 3 } } }"#,
+    r#"{ barrier = "1s" }"#,
+    r#"{ change_target = "127.0.0.1:1" }"#,
+    r#""cut""#,
+    r#"{ abort = "run" }"#,
+    r#""unregister""#,
+    r#"{ legacy_authenticate = "load" }"#,
+    r#""disconnect""#,
+];
+
+#[test]
+fn logging_in() {
+    assert_eq!(one(r#""login""#), Step::Login { mechanisms: vec![], resource: None });
+    assert_eq!(one(r#"{ login = {} }"#), Step::Login { mechanisms: vec![], resource: None });
+    let plain = vec!["PLAIN".to_owned()];
+    assert_eq!(one(r#"{ login = "PLAIN" }"#), Step::Login { mechanisms: plain.clone(), resource: None });
+    assert_eq!(
+        one(r#"{ login = { mechanisms = ["PLAIN"], resource = "r{n}" } }"#),
+        Step::Login {
+            mechanisms: plain,
+            resource: Some(Text(vec![Piece::Literal("r".into()), Piece::Number]))
+        }
+    );
+    assert_eq!(one(r#""connect""#), Step::Connect);
+    assert_eq!(one(r#""starttls""#), Step::StartTls);
+    assert_eq!(one(r#""register""#), Step::Register);
+    assert_eq!(one(r#""unregister""#), Step::Unregister);
+    assert_eq!(one(r#""authenticate""#), Step::Authenticate { mechanisms: vec![], credentials: None });
+    let credentials = Some((piece(Piece::Variable("x".into())), piece(Piece::Password)));
+    assert_eq!(
+        one(r#"{ authenticate = { user = "{var:x}", password = "{password}" } }"#),
+        Step::Authenticate { mechanisms: vec![], credentials: credentials.clone() }
+    );
+    assert_eq!(
+        one(r#"{ legacy_authenticate = { resource = "r", user = "{var:x}", password = "{password}" } }"#),
+        Step::LegacyAuthenticate { resource: Text::literal("r"), credentials }
+    );
+    assert_eq!(one(r#""bind""#), Step::Bind { resource: None });
+    assert_eq!(one(r#"{ bind = "r" }"#), Step::Bind { resource: text("r") });
+    assert_eq!(one(r#""session""#), Step::OpenSession);
+    assert_eq!(one(r#""stream_management""#), Step::StreamManagement { resume: false });
+    assert_eq!(one(r#"{ stream_management = { resume = true } }"#), Step::StreamManagement { resume: true });
+}
+
+#[test]
+fn rosters_and_presence() {
+    assert_eq!(one(r#""roster""#), Step::Roster);
+    assert_eq!(one(r#"{ roster = { wait = "none" } }"#), Step::NoWait(Box::new(Step::Roster)));
+    let (change, to) = (RosterChange::Set, Destination::Ring(1));
+    assert_eq!(
+        one(r#"{ roster_set = { to = "ring+1", name = "n", group = "g" } }"#),
+        Step::RosterSet { change, to: to.clone(), name: text("n"), group: text("g") }
+    );
+    let change = RosterChange::Remove;
+    assert_eq!(
+        one(r#"{ roster_remove = "ring+1" }"#),
+        Step::RosterSet { change, to, name: None, group: None }
+    );
+    let presence = |kind, to, show, status| Step::Presence { kind, to, show, status };
+    assert_eq!(one(r#""presence""#), presence(PresenceKind::Available, None, None, None));
+    assert_eq!(one(r#"{ presence = "unavailable" }"#), presence(PresenceKind::Unavailable, None, None, None));
+    assert_eq!(
+        one(r#"{ presence = { show = "away", status = "out", to = "previous" } }"#),
+        presence(PresenceKind::Available, Some(Destination::Previous), text("away"), text("out"))
+    );
+    for (word, kind) in [
+        ("subscribe", PresenceKind::Subscribe),
+        ("subscribed", PresenceKind::Subscribed),
+        ("unsubscribe", PresenceKind::Unsubscribe),
+        ("probe", PresenceKind::Probe),
+    ] {
+        let step = one(&format!("{{ presence = {{ kind = \"{word}\", to = \"ring+1\" }} }}"));
+        assert_eq!(step, presence(kind, Some(Destination::Ring(1)), None, None));
+    }
+}
+
+#[test]
+fn messages_to_everybody() {
+    for (word, to) in [
+        ("online", Destination::Online),
+        ("offline", Destination::Offline),
+        ("random", Destination::Random),
+        ("unique", Destination::Unique),
+        ("previous", Destination::Previous),
+        ("last_contact", Destination::LastContact),
+        ("first", Destination::First),
+        ("contact", Destination::Contact),
+        ("online_contact", Destination::OnlineContact),
+        ("ring-25", Destination::Ring(-25)),
+        ("partner", Destination::Partner),
+        ("self", Destination::Myself),
+        ("server", Destination::Server),
+        ("a@b.example", Destination::Jid(Text::literal("a@b.example"))),
+        ("{var:friend}", Destination::Jid(piece(Piece::Variable("friend".into())))),
+    ] {
+        assert_eq!(one(&format!("{{ message = \"{word}\" }}")), message(to, Body::Size(100)));
+    }
+    let to = Destination::Online;
+    assert_eq!(one(r#"{ message = { to = "online", size = 0 } }"#), message(to.clone(), Body::Size(0)));
+    let hi = Text(vec![Piece::Literal("hi ".into()), Piece::Destination]);
+    assert_eq!(
+        one(r#"{ message = { to = "online", text = "hi {to}" } }"#),
+        message(to.clone(), Body::Text(hi))
+    );
+    let contains = Pattern::Contains(Text::literal("x"));
+    for (wait, ack) in [
+        (r#""none""#, Ack::None),
+        (r#""any""#, Ack::Any),
+        (r#""answer""#, Ack::Answer),
+        (r#""delivery""#, Ack::Delivery),
+        (r#""all""#, Ack::All),
+        (r#"{ contains = "x" }"#, Ack::Match(contains)),
+    ] {
+        let step = one(&format!("{{ message = {{ to = \"online\", kind = \"headline\", wait = {wait} }} }}"));
+        let expected =
+            Step::Message { to: to.clone(), body: Body::Size(100), kind: MessageKind::Headline, ack };
+        assert_eq!(step, expected);
+    }
+}
+
+#[test]
+fn requests_and_waiting() {
+    assert_eq!(one(r#""ping""#), Step::Ping { to: None });
+    let ping = Step::Ping { to: Some(Destination::Partner) };
+    assert_eq!(one(r#"{ ping = "partner" }"#), ping);
+    assert_eq!(one(r#"{ ping = { to = "partner", wait = "none" } }"#), Step::NoWait(Box::new(ping)));
+    let xml = Text::literal("<a/>");
+    let raw = Step::Raw { xml: xml.clone(), ack: Ack::None, checks: Checks::default() };
+    assert_eq!(one(r#"{ raw = "<a/>" }"#), raw);
+    let checks = Checks {
+        matches: vec![
+            Match {
+                regex: "no".to_owned(),
+                when: false,
+                action: MatchAction::Loop,
+                max: 3,
+                pause_ms: 500,
+                name: Some("again".to_owned()),
+            },
+            Match {
+                regex: "e".to_owned(),
+                when: true,
+                action: MatchAction::Abort,
+                max: 20,
+                pause_ms: 0,
+                name: None,
+            },
+        ],
+        captures: vec![("z".to_owned(), "(1)".to_owned()), ("a".to_owned(), "(2)".to_owned())],
+    };
+    let step = one(r#"{ raw = { xml = "<a/>", wait = "any", keep = { z = "(1)", a = "(2)" }, check = [
+            { regex = "no", when = "missing", then = "loop", max = 3, pause = "500ms", name = "again" },
+            { regex = "e", then = "abort" },
+        ] } }"#);
+    assert_eq!(step, Step::Raw { xml, ack: Ack::Any, checks });
+    let stanza = |name: Option<&str>, kind: Option<&str>, namespace: Option<&str>| Pattern::Stanza {
+        name: name.map(str::to_owned),
+        kind: kind.map(str::to_owned),
+        namespace: namespace.map(str::to_owned),
+    };
+    for (form, what) in [
+        (r#""message""#, stanza(Some("message"), None, None)),
+        (r#"{ stanza = "iq", type = "set" }"#, stanza(Some("iq"), Some("set"), None)),
+        (r#"{ namespace = "urn:x" }"#, stanza(None, None, Some("urn:x"))),
+        (r#"{ contains = "{user}" }"#, Pattern::Contains(piece(Piece::User))),
+        (r#"{ regex = "a.*" }"#, Pattern::Regex("a.*".to_owned())),
+    ] {
+        assert_eq!(one(&format!("{{ wait_for = {form} }}")), Step::WaitFor { what, timeout_ms: 60_000 });
+    }
+    let what = stanza(Some("presence"), None, None);
+    let step = one(r#"{ wait_for = { stanza = "presence", timeout = "3s" } }"#);
+    assert_eq!(step, Step::WaitFor { what, timeout_ms: 3_000 });
+}
+
+#[test]
+fn pauses_loops_and_conditions() {
+    assert_eq!(one(r#"{ think = "5s" }"#), Step::Think(Time::Fixed(5_000.0)));
+    assert_eq!(one(r#"{ think = { for = "~5s" } }"#), Step::Think(Time::Exponential(5_000.0)));
+    let ping = || vec![Step::Ping { to: None }];
+    let (counter, steps) = (None, ping());
+    assert_eq!(
+        one(r#"{ repeat = { steps = ["ping"] } }"#),
+        Step::Repeat { times: None, counter, first: 1, increment: 1, steps }
+    );
+    let (counter, steps) = (Some("i".to_owned()), ping());
+    assert_eq!(
+        one(r#"{ repeat = { times = 3, counter = "i", first = -2, by = 5, steps = ["ping"] } }"#),
+        Step::Repeat { times: Some(3), counter, first: -2, increment: 5, steps }
+    );
+    for (word, compare, opposite) in [
+        ("equals", Compare::Equal, Compare::NotEqual),
+        ("not", Compare::NotEqual, Compare::Equal),
+        ("below", Compare::Less, Compare::GreaterOrEqual),
+        ("at_most", Compare::LessOrEqual, Compare::Greater),
+        ("above", Compare::Greater, Compare::LessOrEqual),
+        ("at_least", Compare::GreaterOrEqual, Compare::Less),
+    ] {
+        let condition = |compare| Condition { variable: "x".to_owned(), compare, value: Text::literal("3") };
+        let form = |name: &str, more: &str| {
+            one(&format!("{{ {name} = {{ variable = \"x\", {word} = 3, {more} steps = [\"ping\"] }} }}"))
+        };
+        assert_eq!(form("if", ""), Step::If { condition: condition(compare), steps: ping() });
+        let repeat = |condition, after, max| Step::While { condition, after, max, steps: ping() };
+        assert_eq!(form("while", ""), repeat(condition(compare), false, 1_000_000));
+        assert_eq!(form("until", "max = 7, "), repeat(condition(opposite), true, 7));
+        assert_eq!(form("while", "check = \"after\", "), repeat(condition(compare), true, 1_000_000));
+    }
+    let (variable, list, steps) = ("v".to_owned(), "l".to_owned(), ping());
+    assert_eq!(
+        one(r#"{ for_each = { variable = "v", in = "l", steps = ["ping"] } }"#),
+        Step::ForEach { variable, list, steps }
+    );
+    assert_eq!(one(r#"{ barrier = {} }"#), Step::Barrier { timeout_ms: 60_000, users: None });
+    assert_eq!(
+        one(r#"{ barrier = { users = "connections", timeout = "connections * 10ms" } }"#),
+        Step::Barrier { timeout_ms: 400, users: Some(40) }
+    );
+    assert_eq!(one(r#""disconnect""#), Step::Disconnect);
+    assert_eq!(one(r#""cut""#), Step::Cut);
+    assert_eq!(one(r#""abort""#), Step::Abort { run: false });
+    assert_eq!(one(r#"{ abort = "run" }"#), Step::Abort { run: true });
+    let addresses = vec!["127.0.0.1:5223".parse().unwrap()];
+    assert_eq!(
+        one(r#"{ change_target = { address = "127.0.0.1:5223", security = "direct" } }"#),
+        Step::ChangeTarget { addresses, security: Security::Direct }
+    );
+}
+
+#[test]
+fn things_at_their_own_rhythm() {
+    let every = |every, step| Activity { every, step };
+    let (available, status) = (PresenceKind::Available, text("s"));
+    let step = one(r#"{ meanwhile = { for = "20m", do = [
+            { every = "5s", message = { to = "online", size = 100 } },
+            { every = "10s..20s", presence = { status = "s" } },
+            { every = "~1m", ping = true },
+            { every = "1m", ping = "partner" },
+            { every = "1m", raw = "<a/>" },
+            { every = "1m", roster = true },
+            { every = "1m", roster = {} },
+        ] } }"#);
+    let raw = Step::Raw { xml: Text::literal("<a/>"), ack: Ack::None, checks: Checks::default() };
+    let activities = vec![
+        every(Time::Fixed(5_000.0), message(Destination::Online, Body::Size(100))),
+        every(
+            Time::Uniform(10_000.0, 20_000.0),
+            Step::Presence { kind: available, to: None, show: None, status },
+        ),
+        every(Time::Exponential(60_000.0), Step::Ping { to: None }),
+        every(Time::Fixed(60_000.0), Step::Ping { to: Some(Destination::Partner) }),
+        every(Time::Fixed(60_000.0), raw),
+        every(Time::Fixed(60_000.0), Step::Roster),
+        every(Time::Fixed(60_000.0), Step::Roster),
+    ];
+    assert_eq!(step, Step::Meanwhile { duration: Some(Time::Fixed(1_200_000.0)), activities });
+    assert_eq!(one(r#""bounce""#), Step::Bounce { in_flight: 1, duration_ms: None, size: 100 });
+    assert_eq!(one(r#"{ bounce = 8 }"#), Step::Bounce { in_flight: 8, duration_ms: None, size: 100 });
+    assert_eq!(
+        one(r#"{ bounce = { in_flight = 8, for = "30s", size = 5 } }"#),
+        Step::Bounce { in_flight: 8, duration_ms: Some(30_000), size: 5 }
+    );
+}
+
+#[test]
+fn transactions_are_numbered_by_their_names() {
+    let plan = read(&format!(
+        "{PHASE}{}",
+        r#"
+        [[session]]
+        steps = [
+          { transaction = { name = "outer", steps = [{ transaction = { name = "inner", steps = ["ping"] } }] } },
+          { transaction = { name = "outer", steps = ["ping"] } },
+        ]
+        "#
+    ));
+    let mut names = plan.transactions.clone();
+    names.sort_unstable();
+    assert_eq!(names, ["inner", "outer"]);
+    let name = |step: &Step| match step {
+        Step::Transaction { index, .. } => plan.transactions[usize::from(*index)].clone(),
+        other => panic!("{other:?}"),
+    };
+    let steps = &plan.sessions[0].steps;
+    assert_eq!((name(&steps[0]).as_str(), name(&steps[1]).as_str()), ("outer", "outer"));
+    let Step::Transaction { steps: inner, .. } = &steps[0] else { panic!("a transaction") };
+    assert_eq!(name(&inner[0]), "inner");
+}
+
+#[test]
+fn variables() {
+    let step = one(r#"{ set = {
+            z = "{n}", a = 5, s = { random_string = 8 }, r = { random_number = [-1, 6] },
+            next = { table = "names" }, any = { table = "names", column = 1, line = "random" },
+            own = { table = "names", column = 1, line = "own" },
+        } }"#);
+    let expected = [
+        ("z", Value::Text(piece(Piece::Number))),
+        ("a", Value::Text(Text::literal("5"))),
+        ("s", Value::RandomString(8)),
+        ("r", Value::RandomNumber(-1, 6)),
+        ("next", Value::Row { table: 0, column: 0, random: false }),
+        ("any", Value::Row { table: 0, column: 1, random: true }),
+        ("own", Value::OwnRow { table: 0, column: 1 }),
+    ];
+    assert_eq!(step, Step::Set(expected.map(|(name, value)| (name.to_owned(), value)).to_vec()));
+}
