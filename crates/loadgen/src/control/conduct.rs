@@ -239,12 +239,12 @@ impl Conductor {
     fn last(&mut self, worker: u16, mut last: Final, now: u64) {
         let snapshot = std::mem::take(&mut last.snapshot);
         self.snapshot(worker, snapshot, now);
-        let second = self.second(now);
+        let after = self.merger.newest(worker).unwrap_or(0).saturating_add(1);
         let state = &mut self.workers[usize::from(worker)];
         if state.at != At::Dead {
             state.at = At::Finished;
             state.last = Some(last);
-            self.merger.leave(worker, second);
+            self.merger.leave(worker, after);
         }
     }
 

@@ -16,5 +16,7 @@ pub(crate) mod local;
 pub(crate) mod merge;
 pub mod message;
 pub(crate) mod shard;
+#[cfg(test)]
+mod sockets;
 pub(crate) mod warn;
 pub(crate) mod worker;
