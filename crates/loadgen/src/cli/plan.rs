@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{Failure, Run, Shape};
+use super::{Failure, Run, Shape, out};
 use crate::plan::{self, AccountArguments, Arguments, Mistake, Plan, Preparation, Tls};
+use crate::tsung;
 
 /// A plan and what belongs to it.
 pub(super) struct Given {
@@ -32,7 +33,7 @@ pub(super) fn read(run: &Run) -> Result<Given, Failure> {
             .with_context(|| format!("the plan {name} cannot be read"))
             .map_err(Failure::Usage)?;
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
-        if has("xml") {
+        if has("xml") || tsung::is_scenario(&text) {
             scenario(&text, &stem, &arguments, &folder)
         } else {
             if !names_domain(&text) {
@@ -54,8 +55,12 @@ pub(super) fn read(run: &Run) -> Result<Given, Failure> {
 type Read = Result<(Plan, Option<Preparation>), Vec<Mistake>>;
 
 fn scenario(text: &str, name: &str, arguments: &Arguments, folder: &Path) -> Read {
-    let _ = (text, name, arguments, folder);
-    Err(vec![Mistake::of_plan("Tsung scenarios are not read yet")])
+    let mut files = |file: &str| std::fs::read_to_string(folder.join(file));
+    let (plan, notes) = tsung::read(text, name, arguments, &mut files)?;
+    for note in notes {
+        out::error(&format!("throng load: {name}: {note}"));
+    }
+    Ok((plan, None))
 }
 
 fn told(name: &str, mistakes: &[Mistake]) -> Failure {
