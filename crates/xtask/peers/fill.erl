@@ -2,7 +2,7 @@
 %%
 %% The records are those of ejabberd's own tables: `passwd` of ejabberd_auth_mnesia and `roster` of mod_roster_mnesia (include/mod_roster.hrl,
 %% include/ejabberd_auth.hrl). Written while the tables are in memory only and dumped to disk once: with the log on, each contact would be
-%% written to disk three times. `roster` and `passwd` end as disc_only_copies (dets), which is what ejabberd makes them by itself.
+%% written to disk three times. Both end as disc_copies, in memory with a copy on disk, as `ejabberd.schema` says in the folder of the data.
 %%
 %% Left out: registration hooks (mod_register, last activity) and roster versions, which ejabberd makes when a roster changes.
 %% The trap: the records have no names here, so another version of ejabberd with other fields would start and then find no roster;
@@ -30,7 +30,7 @@ fill() ->
     lists:foreach(fun(Table) -> copies(Table, ram_copies) end, Tables),
     [mnesia:dirty_write(passwd, {passwd, {element(I + 1, Names), Domain}, Password(I)}) || I <- lists:seq(0, Count - 1)],
     [contacts(I, Count, Ring, Names, Domain) || I <- lists:seq(0, Count - 1), Ring > 0],
-    lists:foreach(fun(Table) -> copies(Table, disc_only_copies) end, Tables),
+    lists:foreach(fun(Table) -> copies(Table, disc_copies) end, Tables),
     ok.
 
 copies(Table, Kind) ->

@@ -110,16 +110,8 @@ pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
 }
 
 fn measure(args: &Args, generator: Generator) -> Result<Cost> {
-    let wanted = Wanted {
-        // Tsung counts from 1.
-        accounts: args.users + 1,
-        roster: 0,
-        port: None,
-        prefix: "u".into(),
-        password: "secret".into(),
-        passwords: Passwords::Numbered,
-        server: None,
-    };
+    // Tsung counts from 1.
+    let wanted = Wanted { passwords: Passwords::Numbered, ..Wanted::new(args.users + 1, 0) };
     let mut server = up(Peer::Ejabberd, &wanted)?;
     let folder = folder("load")?.join(generator.name().replace(' ', "-"));
     fresh(&folder)?;

@@ -107,6 +107,19 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// So many accounts `u0`, `u1`, … with so many contacts each, as the flags have them when none is given.
+    pub(crate) fn new(accounts: usize, roster: usize) -> Self {
+        Self {
+            accounts,
+            roster,
+            port: None,
+            prefix: "u".into(),
+            password: "secret".into(),
+            passwords: Passwords::Scram,
+            server: None,
+        }
+    }
+
     fn user(&self, number: usize) -> String {
         format!("{}{number}", self.prefix)
     }
