@@ -35,9 +35,9 @@ pub struct Arguments {
     pub addresses: Vec<SocketAddr>,
     /// The XMPP domain (`--domain`).
     pub domain: Option<String>,
-    /// How connections are protected (`--security`).
+    /// How connections are protected (`--tls`).
     pub security: Option<Security>,
-    /// Contents of certificate files (`--ca`, `--certificate`, `--key`) and what else TLS is told.
+    /// Contents of certificate files (`--ca`, `--cert`, `--key`) and what else TLS is told.
     pub tls: Option<Tls>,
     /// Local addresses (`--source`); see [`super::sources`].
     pub sources: Vec<IpAddr>,
@@ -60,11 +60,11 @@ pub struct Arguments {
 /// The accounts as the command line gives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountArguments {
-    /// Before the number (`--prefix`).
+    /// Before the number (`--user-prefix`).
     pub prefix: Option<String>,
     /// Number of the first user (`--first`).
     pub first: Option<u64>,
-    /// How many (`--accounts`).
+    /// How many (`--count`).
     pub count: Option<u32>,
     /// Distance between the numbers of two users (`--stride`).
     pub stride: Option<u32>,

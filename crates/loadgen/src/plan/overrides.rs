@@ -2,7 +2,7 @@
 //!
 //! Those that a plan refers to by word (connections, accounts) are not here: they are put in while it is read.
 
-use super::{Activity, Arguments, Body, Plan, Security, Step};
+use super::{Activity, Arguments, Body, Plan, Security, Step, Tls};
 
 /// Applies what the command line says. Times are those of the wall; scale the plan before.
 pub(crate) fn apply(plan: &mut Plan, arguments: &Arguments) {
@@ -15,7 +15,14 @@ pub(crate) fn apply(plan: &mut Plan, arguments: &Arguments) {
     }
     target.security = arguments.security.unwrap_or(target.security);
     if let Some(tls) = &arguments.tls {
-        target.tls.clone_from(tls);
+        let own = std::mem::take(&mut target.tls);
+        target.tls = Tls {
+            ca_pem: tls.ca_pem.clone().or(own.ca_pem),
+            certificate_pem: tls.certificate_pem.clone().or(own.certificate_pem),
+            key_pem: tls.key_pem.clone().or(own.key_pem),
+            resume: tls.resume || own.resume,
+            only_tls12: tls.only_tls12 || own.only_tls12,
+        };
     }
     let options = &mut plan.options;
     options.duration_ms = arguments.duration_ms.or(options.duration_ms);

@@ -81,7 +81,7 @@ fn target(plan: &Plan, mistakes: &mut Vec<Mistake>) {
             mistakes.push(Mistake::of_plan("the client certificate has no key; give --key too"))
         }
         (None, Some(_)) => {
-            mistakes.push(Mistake::of_plan("the client key has no certificate; give --certificate too"));
+            mistakes.push(Mistake::of_plan("the client key has no certificate; give --cert too"));
         }
         _ => {}
     }
@@ -92,7 +92,7 @@ fn accounts(plan: &Plan, mistakes: &mut Vec<Mistake>) {
     if count < connections {
         let mend = match plan.accounts.source {
             AccountSource::List(_) => format!("add lines to the list, or give --connections {count}"),
-            _ => format!("give --accounts {connections}, or --connections {count}"),
+            _ => format!("give --count {connections}, or --connections {count}"),
         };
         mistakes.push(Mistake::of_plan(format!(
             "{connections} connections need as many accounts and there are {count}; {mend}"
@@ -190,16 +190,15 @@ fn mechanisms(plan: &Plan, mistakes: &mut Vec<Mistake>) {
     if lists.iter().any(|list| list.iter().any(|m| m == "EXTERNAL"))
         && plan.target.tls.certificate_pem.is_none()
     {
-        mistakes.push(Mistake::of_plan(
-            "EXTERNAL needs a client certificate; give --certificate FILE and --key FILE",
-        ));
+        mistakes
+            .push(Mistake::of_plan("EXTERNAL needs a client certificate; give --cert FILE and --key FILE"));
     }
     let bound = |name: &String| name == "EXTERNAL" || name.ends_with("-PLUS");
     if let Some(list) = lists.iter().find(|list| !list.is_empty() && list.iter().all(bound))
         && !has_tls
     {
         mistakes.push(Mistake::of_plan(format!(
-            "{} needs TLS; give --security starttls or --security direct",
+            "{} needs TLS; give --tls starttls or --tls direct",
             list.join(", ")
         )));
     }

@@ -218,7 +218,7 @@ impl<'a> Walk<'a> {
             self.wrong(place, text);
         } else if !count.is_multiple_of(2) {
             let even = count.saturating_add(1);
-            let text = format!("bounce needs pairs of accounts and {count} are odd; give --accounts {even}");
+            let text = format!("bounce needs pairs of accounts and {count} are odd; give --count {even}");
             self.wrong(place, text);
         }
     }

@@ -173,7 +173,7 @@ fn pairs() {
     let odd = plan("[accounts]\ncount = 11", r#""login", "bounce""#);
     assert_eq!(
         sentences(&odd, &large()),
-        ["session \"s\", step 2: bounce needs pairs of accounts and 11 are odd; give --accounts 12"]
+        ["session \"s\", step 2: bounce needs pairs of accounts and 11 are odd; give --count 12"]
     );
     let arguments = Arguments { connections: Some(1), ..Arguments::default() };
     let (plan, _) = named("flood", &arguments).unwrap();
@@ -216,11 +216,11 @@ fn mechanisms_and_tls() {
     );
     assert_eq!(
         of_steps(r#"{ login = "EXTERNAL" }"#),
-        "EXTERNAL needs a client certificate; give --certificate FILE and --key FILE\nEXTERNAL needs TLS; give --security starttls or --security direct"
+        "EXTERNAL needs a client certificate; give --cert FILE and --key FILE\nEXTERNAL needs TLS; give --tls starttls or --tls direct"
     );
     assert_eq!(
         of_steps(r#"{ login = ["SCRAM-SHA-1-PLUS"] }"#),
-        "SCRAM-SHA-1-PLUS needs TLS; give --security starttls or --security direct"
+        "SCRAM-SHA-1-PLUS needs TLS; give --tls starttls or --tls direct"
     );
     assert_eq!(of_steps(r#"{ login = ["SCRAM-SHA-1-PLUS", "SCRAM-SHA-1"] }"#), "");
     assert_eq!(of_steps(r#""connect", "starttls", { authenticate = "SCRAM-SHA-1-PLUS" }"#), "");
@@ -228,7 +228,7 @@ fn mechanisms_and_tls() {
     half.target.tls.certificate_pem = Some("x".to_owned());
     assert_eq!(sentences(&half, &large()), ["the client certificate has no key; give --key too"]);
     half.target.tls.key_pem = half.target.tls.certificate_pem.take();
-    assert_eq!(sentences(&half, &large())[0], "the client key has no certificate; give --certificate too");
+    assert_eq!(sentences(&half, &large())[0], "the client key has no certificate; give --cert too");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn targets_and_sources() {
 fn accounts_for_all() {
     assert_eq!(
         sentences(&plan("[accounts]\ncount = 4", "\"login\""), &large()),
-        ["10 connections need as many accounts and there are 4; give --accounts 10, or --connections 4"]
+        ["10 connections need as many accounts and there are 4; give --count 10, or --connections 4"]
     );
     let mut arguments = Arguments::default();
     arguments.accounts.csv = Some("a,b\nc,d".to_owned());

@@ -140,7 +140,7 @@ fn given(s: &Section<'_>, domain: &str, arguments: &Arguments) -> Given {
         given.list = None;
     }
     if given.count == 0 {
-        s.context.wrong_nowhere("--accounts must be at least 1");
+        s.context.wrong_nowhere("--count must be at least 1");
     }
     given
 }

@@ -352,7 +352,7 @@ fn the_command_line() {
         change(&mut arguments.accounts);
         wrong(arguments)
     };
-    assert_eq!(with(&|a| a.count = Some(0)), "--accounts must be at least 1");
+    assert_eq!(with(&|a| a.count = Some(0)), "--count must be at least 1");
     assert_eq!(
         with(&|a| a.csv = Some("alice\nbob\n".to_owned())),
         "line 1 of the accounts is not a name and a password with a comma between, such as alice,secret\nthe list of accounts has no line; each line is a name and a password, such as alice,secret"

@@ -1,0 +1,199 @@
+//! Steps: what a user does, from `"roster"` or `{ message = { to = "online", size = 100 } }` to the IR.
+//!
+//! A step is a word, or a table with one key. A value that is not a table stands for the step's most usual option
+//! (`{ think = "5s" }` is `{ think = { for = "5s" } }`).
+
+mod flow;
+mod send;
+
+use super::super::mistake::nearest;
+use super::super::{RosterChange, Step};
+use super::reader::{Node, Section};
+use flow::{change_target, condition, for_each, meanwhile, repeat, repeat_while, set, transaction};
+use send::{
+    authenticate, legacy_authenticate, mechanisms, message, presence, raw, roster_change, unless_waiting,
+    wait_for,
+};
+
+/// The names of all steps.
+const NAMES: &[&str] = &[
+    "login",
+    "connect",
+    "starttls",
+    "register",
+    "unregister",
+    "authenticate",
+    "legacy_authenticate",
+    "bind",
+    "session",
+    "stream_management",
+    "roster",
+    "roster_set",
+    "roster_remove",
+    "presence",
+    "message",
+    "ping",
+    "raw",
+    "wait_for",
+    "think",
+    "repeat",
+    "while",
+    "until",
+    "if",
+    "for_each",
+    "meanwhile",
+    "bounce",
+    "transaction",
+    "set",
+    "barrier",
+    "change_target",
+    "disconnect",
+    "cut",
+    "abort",
+];
+
+/// Things that `meanwhile` may do at one time.
+const MOST_ACTIVITIES: usize = 8;
+/// Steps inside steps inside steps; deeper is a slip, and readers recurse.
+const DEEPEST: usize = 16;
+/// Bytes of a message's body at most: what servers refuse is tested with `raw`.
+const LARGEST_BODY: i64 = 16 * 1024 * 1024;
+
+/// Reads a list of steps.
+pub(super) fn steps(node: &Node<'_>, depth: usize) -> Vec<Step> {
+    let Some(list) = node.list() else { return Vec::new() };
+    if depth > DEEPEST {
+        node.wrong(format!("is nested more than {DEEPEST} deep; use fewer steps inside steps"));
+        return Vec::new();
+    }
+    list.iter().filter_map(|node| one(node, depth)).collect()
+}
+
+fn one(node: &Node<'_>, depth: usize) -> Option<Step> {
+    if node.is_text() {
+        let name = node.text()?;
+        return read(name, Section::empty(node.context, &node.path, node.offset()), depth);
+    }
+    if !node.is_table() {
+        return node.none("must be a step such as \"roster\" or { think = \"5s\" }");
+    }
+    let section = node.section()?;
+    let [(name, _, inside)] = section.entries() else {
+        let names: Vec<&str> = section.entries().iter().map(|entry| entry.0).collect();
+        return node.none(match names.as_slice() {
+            [] => "is an empty step; write such as { think = \"5s\" }".to_owned(),
+            names => format!(
+                "has {} keys ({}) where one step is expected; give each step its own {{ }}",
+                names.len(),
+                names.join(", ")
+            ),
+        });
+    };
+    value(name, inside, depth)
+}
+
+/// Reads the step `name` from its value.
+fn value(name: &str, inside: &Node<'_>, depth: usize) -> Option<Step> {
+    let short = match name {
+        "login" | "authenticate" => "mechanisms",
+        "bind" | "legacy_authenticate" => "resource",
+        "stream_management" => "resume",
+        "roster_set" | "roster_remove" | "message" | "ping" => "to",
+        "presence" => "kind",
+        "raw" => "xml",
+        "wait_for" => "stanza",
+        "think" => "for",
+        "repeat" => "times",
+        "bounce" => "in_flight",
+        "barrier" => "timeout",
+        "change_target" => "address",
+        "abort" => "what",
+        "set" => return set(inside),
+        _ if inside.is_table() || !NAMES.contains(&name) => "",
+        _ => return inside.none(format!("\"{name}\" needs a table of options: {name} = {{ … }}")),
+    };
+    read(name, inside.section_or(short), depth)
+}
+
+fn read(name: &str, section: Section<'_>, depth: usize) -> Option<Step> {
+    let s = &section;
+    let step = match name {
+        "login" => Some(Step::Login {
+            mechanisms: mechanisms(s),
+            resource: s.get("resource").and_then(|n| n.template()),
+        }),
+        "connect" => Some(Step::Connect),
+        "starttls" => Some(Step::StartTls),
+        "register" => Some(Step::Register),
+        "unregister" => Some(Step::Unregister),
+        "authenticate" => Some(authenticate(s)),
+        "bind" => Some(Step::Bind { resource: s.get("resource").and_then(|n| n.template()) }),
+        "session" => Some(Step::OpenSession),
+        "stream_management" => Some(Step::StreamManagement { resume: truth(s, "resume", false) }),
+        "legacy_authenticate" => legacy_authenticate(s),
+        "roster" => Some(unless_waiting(s, Step::Roster)),
+        "roster_set" => roster_change(s, RosterChange::Set),
+        "roster_remove" => roster_change(s, RosterChange::Remove),
+        "presence" => Some(presence(s)),
+        "message" => message(s),
+        "ping" => Some(unless_waiting(s, Step::Ping { to: s.get("to").and_then(|n| n.destination()) })),
+        "raw" => raw(s),
+        "wait_for" => wait_for(s),
+        "think" => s.need("for", "think = \"5s\"").and_then(|n| n.time()).map(Step::Think),
+        "repeat" => repeat(s, depth),
+        "while" => repeat_while(s, depth, false),
+        "until" => repeat_while(s, depth, true),
+        "if" => {
+            let (condition, steps) = (condition(s), inner(s, depth));
+            condition.map(|condition| Step::If { condition, steps })
+        }
+        "for_each" => for_each(s, depth),
+        "meanwhile" => meanwhile(s, depth),
+        "bounce" => Some(Step::Bounce {
+            in_flight: whole(s, "in_flight", 1, 1, 1_000) as u32,
+            duration_ms: s.get("for").and_then(|n| n.span_ms()),
+            size: whole(s, "size", 100, 0, LARGEST_BODY) as u32,
+        }),
+        "transaction" => transaction(s, depth),
+        "set" => {
+            s.wrong("needs variables, such as { set = { x = \"{n}\" } }");
+            None
+        }
+        "barrier" => {
+            let timeout_ms = s.get("timeout").and_then(|n| n.span_ms()).unwrap_or(60_000);
+            Some(Step::Barrier { timeout_ms, users: s.get("users").and_then(|n| n.amount()) })
+        }
+        "change_target" => change_target(s),
+        "disconnect" => Some(Step::Disconnect),
+        "cut" => Some(Step::Cut),
+        "abort" => {
+            let run = s.get("what").and_then(|n| n.word(&[("session", false), ("run", true)]));
+            Some(Step::Abort { run: run.unwrap_or(false) })
+        }
+        _ => {
+            let near = nearest(name, NAMES.iter().copied());
+            let mend = if near.is_empty() { format!("; known are {}", NAMES.join(", ")) } else { near };
+            s.wrong(format!("unknown step \"{name}\"{mend}"));
+            return None;
+        }
+    };
+    section.finish();
+    step
+}
+
+fn truth(s: &Section<'_>, key: &'static str, default: bool) -> bool {
+    s.get(key).and_then(|n| n.truth()).unwrap_or(default)
+}
+
+fn whole(s: &Section<'_>, key: &'static str, default: i64, low: i64, high: i64) -> i64 {
+    s.get(key).and_then(|n| n.whole(low, high)).unwrap_or(default)
+}
+
+fn inner(s: &Section<'_>, depth: usize) -> Vec<Step> {
+    let Some(node) = s.need("steps", "steps = [\"ping\"]") else { return Vec::new() };
+    let list = steps(&node, depth + 1);
+    if node.list_is_empty() {
+        node.wrong("has no steps; give at least one");
+    }
+    list
+}
