@@ -176,7 +176,7 @@ impl Engine {
             && stamp.due >= user.arrived
             && !head.payloads().contains(Ns::Delay)
         {
-            // What was sent before this user came is the answer to a probe, and no delivery.
+            // What was sent before this user was there is the answer to a probe, and no delivery.
             self.record.time(Timing::Presence, now.saturating_sub(stamp.due));
         }
     }

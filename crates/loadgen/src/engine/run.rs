@@ -366,7 +366,7 @@ impl Engine {
             Command::Stop => match self.stage {
                 // A run that has not begun has nothing to drain.
                 Stage::Ready => {
-                    self.start = self.start.max(1);
+                    self.start = now_us();
                     self.stage = Stage::Draining(now_us());
                 }
                 Stage::Running => self.stage = Stage::Draining(now_us()),
@@ -454,6 +454,7 @@ impl Engine {
             return;
         }
         user.set(AVAILABLE, true);
+        user.available_at = now_us();
         let account = user.account;
         self.seen[account as usize] = true;
         if self.online.set(account, true) {

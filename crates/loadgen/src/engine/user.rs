@@ -95,6 +95,8 @@ pub(crate) struct User {
     pub(crate) due: u64,
     /// When the session began.
     pub(crate) arrived: u64,
+    /// When it became available.
+    pub(crate) available_at: u64,
     pub(crate) wait: Wait,
     pub(crate) account: u32,
     pub(crate) generation: u32,
@@ -130,6 +132,7 @@ impl User {
             resource: Box::default(),
             due: 0,
             arrived: 0,
+            available_at: 0,
             wait: Wait::Free,
             account: NOBODY,
             generation: 0,
