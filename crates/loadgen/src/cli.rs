@@ -5,10 +5,13 @@
 //!
 //! Trap: the password may come from the environment or a file, since arguments are open to everybody on the machine.
 
+mod capacity;
 mod once;
 mod out;
 mod parse;
 mod plan;
+mod prepare;
+mod search;
 mod show;
 
 use std::path::PathBuf;
@@ -244,12 +247,74 @@ struct Worker {
 struct Capacity {
     #[command(flatten)]
     run: Run,
+    /// What is searched for: users at one time, arrivals a second, or messages a second in all.
+    #[arg(long, value_enum, default_value_t = By::Users)]
+    by: By,
+    /// Largest 99th percentile of the delivery of messages, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 1_000.0)]
+    delivery_ms: f64,
+    /// Largest 99th percentile of logins, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 1_000.0)]
+    login_ms: f64,
+    /// Largest share of connections, logins and answers that may fail, in per cent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.1)]
+    errors: f64,
+    /// Where the search begins. Default: 100.
+    #[arg(long, value_name = "N")]
+    from: Option<u64>,
+    /// Where it ends at most. Default: what ports, files and memory allow.
+    #[arg(long, value_name = "N")]
+    max: Option<u64>,
+    /// How near the number must be, in per cent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    precision: f64,
+    /// Runs at most.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    probes: u32,
+    /// Pause between two runs, in which the server may clean up.
+    #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "3s")]
+    pause: u64,
+}
+
+/// What is searched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    /// Connections.
+    Users,
+    /// Arrivals.
+    Rate,
+    /// Messages.
+    Messages,
+}
+
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Users => "users",
+            Self::Rate => "rate",
+            Self::Messages => "messages",
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Self::Users => "users",
+            Self::Rate => "arrivals a second",
+            Self::Messages => "messages a second",
+        }
+    }
 }
 
 #[derive(Args)]
 struct Prepare {
     #[command(flatten)]
     run: Run,
+    /// Only print what does it on Throng: `throng account bulk …`.
+    #[arg(long)]
+    print: bool,
+    /// Mutual contacts of each account, the nearest in a ring. Default: what the plan asks for.
+    #[arg(long, value_name = "N")]
+    ring: Option<u32>,
 }
 
 /// Why a command ended badly.
@@ -278,7 +343,8 @@ pub fn command(load: Load) -> ExitCode {
         Some(Word::Worker(worker)) => once::worker(&worker),
         Some(Word::Compare { first, second, html }) => show::compare(&first, &second, html.as_deref()),
         Some(Word::Report { run }) => show::report(&run),
-        Some(Word::Capacity(_) | Word::Prepare(_)) => Err(Failure::usage("not there yet")),
+        Some(Word::Capacity(asked)) => capacity::capacity(&asked),
+        Some(Word::Prepare(asked)) => prepare::prepare(&asked),
         None if load.list => show::list(),
         None => once::run(&load.run),
     };

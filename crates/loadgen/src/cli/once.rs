@@ -1,17 +1,18 @@
 //! One run, and one worker.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::plan::Given;
 use super::{Failure, Output, Run, Worker, out, plan, show};
 use crate::clock;
-use crate::control::drive::{self, Setup, Watch, drive};
+use crate::control::drive::{self, Moment, Setup, Watch, drive};
 use crate::control::handshake;
 use crate::control::interrupt::Interrupts;
 use crate::control::worker;
 use crate::host::{self, Host};
-use crate::plan::{Facts, check, workers_needed};
+use crate::plan::{Facts, Mistake, check, workers_needed};
 use crate::report;
 use crate::report::model::{self, About};
 
@@ -22,8 +23,7 @@ pub(super) fn run(asked: &Run) -> Result<(), Failure> {
     let directory = directory(&asked.output, &setup.about.plan, clock::unix_seconds());
     writable(&directory)?;
     let interrupts = Interrupts::listen()?;
-    let mut watch = Live::new(&asked.output, &setup);
-    let run = drive(setup, &mut watch, &interrupts)?;
+    let run = perform(setup, asked, &interrupts)?;
     let paths = report::write(&directory, &run)?;
     if asked.output.json {
         out::text(&report::json(&run)?);
@@ -37,6 +37,14 @@ pub(super) fn run(asked: &Run) -> Result<(), Failure> {
     }
 }
 
+/// Does a run and shows it while it goes on.
+pub(super) fn perform(setup: Setup, asked: &Run, interrupts: &Interrupts) -> Result<model::Run, Failure> {
+    let mut watch = Live::new(&asked.output, &setup);
+    let run = drive(setup, &mut watch, interrupts)?;
+    watch.finish(&run);
+    Ok(run)
+}
+
 /// `throng load worker`.
 pub(super) fn worker(asked: &Worker) -> Result<(), Failure> {
     let mut sources = Vec::new();
@@ -45,7 +53,9 @@ pub(super) fn worker(asked: &Worker) -> Result<(), Failure> {
     }
     let patience = Duration::from_millis(asked.patience);
     worker::work(&asked.join, &asked.token, &asked.name, sources.clone(), patience)?;
-    while asked.stay && worker::work(&asked.join, &asked.token, &asked.name, sources.clone(), patience).is_ok() {}
+    while asked.stay
+        && worker::work(&asked.join, &asked.token, &asked.name, sources.clone(), patience).is_ok()
+    {}
     Ok(())
 }
 
@@ -69,15 +79,15 @@ pub(super) fn setup(asked: &Run, given: Given) -> Result<Setup, Failure> {
         metrics: asked.watch.metrics.clone(),
     };
     let facts = facts(&given, &host);
-    let mistakes = check(&given.plan, &facts);
-    // With other machines in the run this one need not have it all.
-    if asked.crew.listen.is_none() && !mistakes.is_empty() {
+    let mistakes = mistakes(asked, &given);
+    if !mistakes.is_empty() {
         let lines: Vec<String> = mistakes.iter().map(|mistake| format!("  {mistake}")).collect();
         return Err(Failure::usage(format!("this cannot be run here:\n{}", lines.join("\n"))));
     }
     host.check().map_err(Failure::Usage)?;
     reachable(&given)?;
-    let listen = asked.crew.listen.as_deref().map(drive::resolve_listen).transpose().map_err(Failure::Usage)?;
+    let listen =
+        asked.crew.listen.as_deref().map(drive::resolve_listen).transpose().map_err(Failure::Usage)?;
     let workers = match asked.crew.workers {
         Some(0) if listen.is_none() => {
             return Err(Failure::usage("--workers 0 leaves nobody to do the work; add --listen or a worker"));
@@ -96,6 +106,15 @@ pub(super) fn setup(asked: &Run, given: Given) -> Result<Setup, Failure> {
         token: asked.crew.token.clone().unwrap_or_default(),
         host,
     })
+}
+
+/// What is known to go wrong. With other machines in the run this one need not have it all.
+pub(super) fn mistakes(asked: &Run, given: &Given) -> Vec<Mistake> {
+    if asked.crew.listen.is_some() {
+        return Vec::new();
+    }
+    let host = Host { pids: asked.watch.pid.clone(), ..Host::default() };
+    check(&given.plan, &facts(given, &host))
 }
 
 /// A server that is not there is found before a worker is started. Workers of other machines may see more than this one.
@@ -163,7 +182,7 @@ pub(super) fn directory(output: &Output, plan: &str, now: i64) -> PathBuf {
 }
 
 /// A run of an hour must not end at a directory that cannot be written.
-fn writable(directory: &Path) -> Result<(), Failure> {
+pub(super) fn writable(directory: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| {
         let shown = directory.display();
         Failure::usage(format!("the directory {shown} cannot be made ({error}); choose another with --out"))
@@ -174,6 +193,9 @@ fn writable(directory: &Path) -> Result<(), Failure> {
 struct Live {
     view: crate::view::View,
     quiet: bool,
+    /// The view redraws itself in place; a line in between would be drawn over.
+    in_place: bool,
+    drawn: bool,
     json: bool,
     phases: Vec<(String, Option<f64>)>,
     live: crate::view::Live,
@@ -199,37 +221,54 @@ impl Live {
         Self {
             view: crate::view::View::new(output.plain, output.quiet),
             quiet: output.quiet,
+            in_place: !output.plain && std::io::stdout().is_terminal(),
+            drawn: false,
             json: output.json,
             phases,
             live,
         }
     }
+
+    fn finish(&mut self, run: &model::Run) {
+        self.live.elapsed = run.about.length;
+        let _ = if self.json {
+            self.view.finish(&mut std::io::stderr().lock(), run, &self.live)
+        } else {
+            self.view.finish(&mut std::io::stdout().lock(), run, &self.live)
+        };
+    }
 }
 
 impl Watch for Live {
     fn line(&mut self, text: &str) {
-        if !self.quiet {
+        if !self.quiet && !(self.in_place && self.drawn) {
             out::error(text);
         }
     }
 
-    fn update(&mut self, run: &model::Run, ending: bool) {
+    fn update(&mut self, run: &model::Run, now: &Moment) {
         let live = &mut self.live;
         let phase = run.phases.len().saturating_sub(1);
         live.phase = phase;
         if let (Some((name, expected)), Some(began)) = (self.phases.get(phase), run.phases.last()) {
-            live.phase_name = if ending { "draining".to_owned() } else { name.clone() };
+            live.phase_name.clone_from(name);
             live.phase_elapsed = (run.about.length - f64::from(began.from)).max(0.0);
             live.phase_expected = *expected;
         }
+        if now.ending {
+            live.phase_name = "draining".to_owned();
+            live.phase_expected = None;
+        }
         live.elapsed = run.about.length;
         live.workers_alive = run.workers.iter().filter(|worker| worker.died.is_none()).count();
-        live.stopping = ending;
-        if self.json {
-            let _ = self.view.update(&mut std::io::stderr().lock(), run, live);
+        live.stopping = now.interrupted;
+        live.recent.clone_from(&now.recent);
+        self.drawn = true;
+        let _ = if self.json {
+            self.view.update(&mut std::io::stderr().lock(), run, live)
         } else {
-            let _ = self.view.update(&mut std::io::stdout().lock(), run, live);
-        }
+            self.view.update(&mut std::io::stdout().lock(), run, live)
+        };
     }
 }
 

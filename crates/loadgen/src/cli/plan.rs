@@ -98,14 +98,12 @@ fn host(target: &str) -> Option<String> {
 fn arguments(shape: &Shape) -> Result<Arguments> {
     let mut addresses = Vec::new();
     for target in &shape.target {
-        addresses.extend(
-            plan::addresses(target).map_err(|sentence| anyhow::anyhow!("--target: {sentence}"))?,
-        );
+        addresses
+            .extend(plan::addresses(target).map_err(|sentence| anyhow::anyhow!("--target: {sentence}"))?);
     }
     let mut sources = Vec::new();
     for source in &shape.source {
-        sources
-            .extend(plan::sources(source).map_err(|sentence| anyhow::anyhow!("--source: {sentence}"))?);
+        sources.extend(plan::sources(source).map_err(|sentence| anyhow::anyhow!("--source: {sentence}"))?);
     }
     anyhow::ensure!(
         shape.time_scale > 0.0 && shape.time_scale.is_finite(),
@@ -113,7 +111,10 @@ fn arguments(shape: &Shape) -> Result<Arguments> {
         shape.time_scale
     );
     if let Some(rate) = shape.rate {
-        anyhow::ensure!(rate > 0.0 && rate.is_finite(), "--rate {rate} makes no sense; give a number above 0");
+        anyhow::ensure!(
+            rate > 0.0 && rate.is_finite(),
+            "--rate {rate} makes no sense; give a number above 0"
+        );
     }
     Ok(Arguments {
         connections: shape.connections,

@@ -98,7 +98,13 @@ fn read(number: u16, stream: TcpStream, events: SyncSender<Event>) {
     let _ = events.send(Event::Lost(number, why));
 }
 
-fn write(number: u16, mut stream: TcpStream, queue: Receiver<Down>, half_trip_us: u64, lost: SyncSender<Event>) {
+fn write(
+    number: u16,
+    mut stream: TcpStream,
+    queue: Receiver<Down>,
+    half_trip_us: u64,
+    lost: SyncSender<Event>,
+) {
     while let Ok(mut down) = queue.recv() {
         if let Down::Command(Command::Start { in_us, at_us }) = &mut down {
             *in_us = start_in(*at_us, clock::now_us(), half_trip_us);

@@ -2,6 +2,7 @@
 //!
 //! One thread decides; threads for sockets, signals and samples tell it through one bounded queue.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use super::message::Assignment;
 use super::shard;
 use crate::clock;
 use crate::host::{Host, Sampler};
-use crate::measure::Gauge;
+use crate::measure::Summary;
 use crate::plan::Plan;
 use crate::report::model::{About, FORMAT, Run, WorkerRun};
 
@@ -54,8 +55,19 @@ pub(crate) struct Setup {
 pub(crate) trait Watch {
     /// A line about the course: what is waited for, who came, who died.
     fn line(&mut self, text: &str);
-    /// Once a second during the run. `ending`: nothing new is sent any more.
-    fn update(&mut self, run: &Run, ending: bool);
+    /// Once a second during the run.
+    fn update(&mut self, run: &Run, now: &Moment);
+}
+
+/// What is not in the run itself.
+#[derive(Default)]
+pub(crate) struct Moment {
+    /// Nothing new is sent any more.
+    pub(crate) ending: bool,
+    /// The person asked for the end.
+    pub(crate) interrupted: bool,
+    /// The last ten seconds, by name of the timing.
+    pub(crate) recent: BTreeMap<String, Summary>,
 }
 
 /// Does the run. An error means that it never began or that it failed without figures.
@@ -164,11 +176,8 @@ pub(crate) fn conduct(
 
     let phases = plan.phases.iter().map(|phase| phase.name.clone()).collect();
     let merger = Merger::new(describe(about, &joined), plan.transactions.clone(), phases);
-    let course = Course {
-        drain_us: plan.options.drain_ms * 1_000,
-        start_in_us: START_IN_US,
-        owners: owners.clone(),
-    };
+    let course =
+        Course { drain_us: plan.options.drain_ms * 1_000, start_in_us: START_IN_US, owners: owners.clone() };
     let mut conductor = Conductor::new(merger, course, clock::now_us());
     let mut members = Vec::new();
     for ((number, worker), sources) in (0_u16..).zip(joined).zip(sources) {
@@ -206,7 +215,7 @@ fn course_of(
     let mut sampler: Option<Sampler> = None;
     let mut next_tick = clock::now_us() + TICK_US;
     let mut asked = 0;
-    let mut told = 0;
+    let mut said = BTreeSet::new();
     while !conductor.done() {
         let wait = next_tick.saturating_sub(clock::now_us()).min(100_000);
         match inbox.recv_timeout(Duration::from_micros(wait)) {
@@ -240,15 +249,22 @@ fn course_of(
             if let Some(sampler) = &sampler {
                 sampler.collect(&mut conductor.merger.run);
             }
-            let (started, ending) = (conductor.started(), conductor.ending());
+            let moment = Moment {
+                ending: conductor.ending(),
+                interrupted: asked > 0,
+                recent: conductor.merger.recent(),
+            };
+            let started = conductor.started();
             let run = conductor.refresh(now);
-            for warning in run.warnings.iter().skip(told) {
-                // Sentences with figures change from second to second; each is said when its kind first comes.
-                watch.line(warning);
+            for warning in &run.warnings {
+                // Figures in a sentence change from second to second; its beginning does not.
+                let beginning: String = warning.chars().take(24).collect();
+                if said.insert(beginning) {
+                    watch.line(warning);
+                }
             }
-            told = told.max(run.warnings.len());
             if started {
-                watch.update(run, ending);
+                watch.update(run, &moment);
             }
         }
     }
@@ -275,12 +291,7 @@ fn send(conductor: &mut Conductor, members: &mut [Member]) {
     }
 }
 
-/// A figure of the newest second, for plain lines.
-pub(crate) fn gauge(run: &Run, gauge: Gauge) -> i64 {
-    run.seconds.last().and_then(|s| s.gauges.get(gauge.name())).copied().unwrap_or(0)
-}
-
-/// Addresses for messages.
+/// Where workers of other machines may join.
 pub(crate) fn resolve_listen(listen: &str) -> Result<SocketAddr> {
     use std::net::ToSocketAddrs;
     let mut addresses = listen

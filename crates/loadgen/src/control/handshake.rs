@@ -220,14 +220,7 @@ pub(crate) fn join(stream: &TcpStream, token: &str, hello: Hello) -> Result<Assi
 
 /// What this process says about itself.
 pub(crate) fn myself(name: String, sources: Vec<IpAddr>) -> Hello {
-    Hello {
-        machine: machine(),
-        cores: cores(),
-        files: raise_files(),
-        pid: std::process::id(),
-        name,
-        sources,
-    }
+    Hello { machine: machine(), cores: cores(), files: raise_files(), pid: std::process::id(), name, sources }
 }
 
 /// Cores that this process may use.

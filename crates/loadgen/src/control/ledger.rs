@@ -25,11 +25,7 @@ pub(crate) struct Missing {
 }
 
 /// Computes it from the last reports. `owner` says which worker has a user, `dead` whether that one died.
-pub(crate) fn missing(
-    finals: &[Final],
-    owner: impl Fn(u32) -> u16,
-    dead: impl Fn(u16) -> bool,
-) -> Missing {
+pub(crate) fn missing(finals: &[Final], owner: impl Fn(u32) -> u16, dead: impl Fn(u16) -> bool) -> Missing {
     #[derive(Default)]
     struct Account {
         sent: u64,
@@ -98,8 +94,7 @@ mod tests {
         let found = missing(&[first.clone(), second.clone()], owner, |_| false);
         assert_eq!(found, Missing { lost: 6, waiting: 2, unknown: 0, surplus: 0 });
         // Two of user 2's three were sent before it came, and one of them arrived late: the missing one waits.
-        let early =
-            Final { sent_offline: vec![(2, 2)], delayed: vec![(2, 1)], ..first.clone() };
+        let early = Final { sent_offline: vec![(2, 2)], delayed: vec![(2, 1)], ..first.clone() };
         let found = missing(&[early, second], owner, |_| false);
         assert_eq!(found, Missing { lost: 5, waiting: 3, unknown: 0, surplus: 0 });
         // Without the second worker its users' messages are unknown, and its messages to user 0 are a surplus.

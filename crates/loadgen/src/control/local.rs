@@ -50,7 +50,9 @@ impl Local {
                 let events = events.clone();
                 std::thread::spawn(move || {
                     // Further lines are read, or the worker would block on a full pipe, and dropped.
-                    for (number, line) in BufReader::new(stderr).split(b'\n').map_while(Result::ok).enumerate() {
+                    for (number, line) in
+                        BufReader::new(stderr).split(b'\n').map_while(Result::ok).enumerate()
+                    {
                         if number < LINES {
                             let line = String::from_utf8_lossy(&line).into_owned();
                             let _ = events.send(Event::Said(line));
@@ -66,11 +68,6 @@ impl Local {
     /// How a worker ended, if one has.
     pub(crate) fn ended(&mut self) -> Option<(u32, ExitStatus)> {
         self.children.iter_mut().find_map(|child| Some((child.id(), child.try_wait().ok()??)))
-    }
-
-    /// Their processes.
-    pub(crate) fn pids(&self) -> Vec<u32> {
-        self.children.iter().map(Child::id).collect()
     }
 }
 

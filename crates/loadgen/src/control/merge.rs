@@ -112,14 +112,15 @@ impl Merger {
         newest.unwrap_or(&worker.gauges).get(gauge as usize).copied().unwrap_or(0)
     }
 
-    /// A counter so far.
-    pub(crate) fn counted(&self, counter: Counter) -> u64 {
-        self.counters[counter as usize].total
-    }
-
-    /// An error kind so far.
-    pub(crate) fn errors(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.errors.iter().map(|(kind, sum)| (kind.as_str(), sum.total))
+    /// The last ten seconds together, by name of the timing.
+    pub(crate) fn recent(&self) -> BTreeMap<String, Summary> {
+        let mut merged: BTreeMap<TimingId, Histogram> = BTreeMap::new();
+        for open in self.open.values().rev().take(TEN as usize) {
+            for (id, sparse) in &open.timings {
+                merged.entry(*id).or_default().add(sparse);
+            }
+        }
+        merged.iter().map(|(id, histogram)| (name(*id, &self.transactions), histogram.summary())).collect()
     }
 
     /// Adds to a counter what only the controller can know, in the newest second.

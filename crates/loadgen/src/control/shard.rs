@@ -55,7 +55,8 @@ fn fit(wish: &[f64], room: &[f64], needed: f64) -> Vec<f64> {
             }
         }
         if again {
-            left = needed.max(1.0) - share.iter().zip(&full).filter(|(_, f)| **f).map(|(s, _)| s).sum::<f64>();
+            left =
+                needed.max(1.0) - share.iter().zip(&full).filter(|(_, f)| **f).map(|(s, _)| s).sum::<f64>();
             continue;
         }
         for index in 0..wish.len() {

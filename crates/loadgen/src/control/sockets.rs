@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::drive::{Setup, Watch, conduct};
+use super::drive::{Moment, Setup, Watch, conduct};
 use super::frame::{self, AFTER_AUTH};
 use super::gate::{Came, Gate};
 use super::handshake::{self, Down, Hello, Joined, Up};
@@ -30,7 +30,7 @@ impl Watch for Silent {
     fn line(&mut self, text: &str) {
         self.0.push(text.to_owned());
     }
-    fn update(&mut self, _run: &Run, _ending: bool) {}
+    fn update(&mut self, _run: &Run, _now: &Moment) {}
 }
 
 fn small_plan() -> Plan {
@@ -178,7 +178,10 @@ fn three_workers_are_one_run() {
     assert_eq!(run.totals.counters["messages_sent"].total, 30);
     assert_eq!(run.totals.counters["messages_lost"].total, 1);
     assert_eq!(run.totals.gauges["users"], 60);
-    assert_eq!(run.workers.iter().map(|w| (w.name.as_str(), w.rss_empty)).collect::<Vec<_>>(), [("a", 5), ("b", 5), ("c", 5)]);
+    assert_eq!(
+        run.workers.iter().map(|w| (w.name.as_str(), w.rss_empty)).collect::<Vec<_>>(),
+        [("a", 5), ("b", 5), ("c", 5)]
+    );
     assert_eq!(run.warnings, [""; 0]);
 }
 
@@ -207,7 +210,8 @@ fn all_begin_at_one_moment_of_one_clock() {
         })
         .into();
     let (workers_joined, _) = joined(&mut gate, 3);
-    let run = conduct(setup(), workers_joined, sync_channel(64), &mut Silent(Vec::new()), &Interrupts::default());
+    let run =
+        conduct(setup(), workers_joined, sync_channel(64), &mut Silent(Vec::new()), &Interrupts::default());
     assert_eq!(run.unwrap().about.end, "enough");
     drop(workers);
     let starts: Vec<_> = told.try_iter().collect();
@@ -245,7 +249,8 @@ fn a_worker_that_dies_is_told_to_the_others_and_the_run_goes_on() {
         // Killed: the kernel closes its connection.
     });
     let (workers, _) = joined(&mut gate, 2);
-    let run = conduct(setup(), workers, sync_channel(64), &mut Silent(Vec::new()), &Interrupts::default()).unwrap();
+    let run =
+        conduct(setup(), workers, sync_channel(64), &mut Silent(Vec::new()), &Interrupts::default()).unwrap();
     survivor.join().unwrap().unwrap();
     victim.join().unwrap();
     assert_eq!(run.about.end, "finished");
@@ -290,7 +295,9 @@ fn a_wrong_token_is_refused_on_both_sides() {
     let mut gate = Gate::open(None, TOKEN.to_owned()).unwrap();
     let at = gate.local().unwrap();
     let guess = std::thread::spawn(move || {
-        handshake::join(&TcpStream::connect(at).unwrap(), "another token", hello("a")).unwrap_err().to_string()
+        handshake::join(&TcpStream::connect(at).unwrap(), "another token", hello("a"))
+            .unwrap_err()
+            .to_string()
     });
     assert!(stranger(&mut gate).starts_with("the token is wrong"));
     assert!(guess.join().unwrap().starts_with("the token is wrong"));
@@ -364,7 +371,8 @@ fn an_oversized_frame_of_a_worker_is_its_death() {
         let _ = (&stream).read_to_end(&mut Vec::new());
     });
     let (workers, _) = joined(&mut gate, 1);
-    let run = conduct(setup(), workers, sync_channel(64), &mut Silent(Vec::new()), &Interrupts::default()).unwrap();
+    let run =
+        conduct(setup(), workers, sync_channel(64), &mut Silent(Vec::new()), &Interrupts::default()).unwrap();
     bad.join().unwrap();
     assert_eq!(run.about.end, "no worker is left");
     assert!(run.warnings[0].contains("longer than the 67108864 allowed"), "{:?}", run.warnings);
@@ -385,7 +393,8 @@ fn a_link_never_waits_for_a_controller_that_does_not_read() {
     }
     let reader = std::thread::spawn(move || {
         let mut seen = 0;
-        while let Some(Up::Report(Report::Snapshot(snapshot))) = frame::read(&mut controller, AFTER_AUTH).unwrap()
+        while let Some(Up::Report(Report::Snapshot(snapshot))) =
+            frame::read(&mut controller, AFTER_AUTH).unwrap()
         {
             assert_eq!(snapshot.second, seen);
             seen += 1;

@@ -12,7 +12,10 @@ const FULL: f64 = 0.95;
 
 /// Errors that come from limits of the generator's machine, and what to do.
 const LIMITS: &[(&str, &str)] = &[
-    ("connect:no-files-left", "the limit of open files was hit; raise it (ulimit -n) or add workers (--workers)"),
+    (
+        "connect:no-files-left",
+        "the limit of open files was hit; raise it (ulimit -n) or add workers (--workers)",
+    ),
     ("connect:no-ports-left", "no local port was free; give more source addresses (--source A-B)"),
 ];
 
@@ -96,9 +99,16 @@ mod tests {
     fn lateness_names_the_limit() {
         let run = Run { seconds: vec![second(0, 0, 0.1), second(1, 12_300, 0.97)], ..Run::default() };
         let found = of(&run);
-        assert!(found[0].starts_with("The generator was late: in 1 of 2 seconds more than 5 ms at p99 (worst 12.3 ms in second 1)"), "{found:?}");
+        assert!(
+            found[0].starts_with(
+                "The generator was late: in 1 of 2 seconds more than 5 ms at p99 (worst 12.3 ms in second 1)"
+            ),
+            "{found:?}"
+        );
         assert!(found[0].contains("the CPU of a worker"));
-        assert!(found[1].starts_with("A worker used more than 90 % of its core in 1 of 2 seconds (at most 97 %)"));
+        assert!(
+            found[1].starts_with("A worker used more than 90 % of its core in 1 of 2 seconds (at most 97 %)")
+        );
         let idle = Run { seconds: vec![second(0, 6_000, 0.1)], ..Run::default() };
         assert!(of(&idle)[0].contains("not the CPU of the workers"));
     }

@@ -69,9 +69,8 @@ pub(crate) fn serve(
 
 /// A machine that vanished must not leave the other side waiting for ever.
 pub(crate) fn keep_alive(stream: &TcpStream) -> Result<()> {
-    let often = socket2::TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(5));
+    let often =
+        socket2::TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
     socket2::SockRef::from(stream).set_tcp_keepalive(&often)?;
     Ok(())
 }

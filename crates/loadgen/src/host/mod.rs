@@ -126,10 +126,7 @@ impl Drop for Sampler {
 }
 
 fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder()
-        .timeout_global(Some(Duration::from_millis(900)))
-        .build()
-        .new_agent()
+    ureq::Agent::config_builder().timeout_global(Some(Duration::from_millis(900))).build().new_agent()
 }
 
 fn fetch(agent: &ureq::Agent, url: &str) -> Result<Page> {
@@ -289,8 +286,12 @@ mod tests {
             let read = stream.read(&mut request).unwrap();
             assert!(request[..read].starts_with(b"GET /metrics "));
             let body = "# TYPE a_total counter\na_total 7\n";
-            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
-                .unwrap();
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                body.len()
+            )
+            .unwrap();
         });
         let page = fetch(&agent(), &url).unwrap();
         served.join().unwrap();

@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_program_may_be_called_anything() {
-        let text = "42 (a) b (c)) S 7 42 42 0 -1 4194560 9 0 0 0 1250 250 5 5 20 0 33 0 999 123456789 2560 184 1";
+        let text =
+            "42 (a) b (c)) S 7 42 42 0 -1 4194560 9 0 0 0 1250 250 5 5 20 0 33 0 999 123456789 2560 184 1";
         let stat = parse_stat(text, 4_096, 100.0).unwrap();
         assert_eq!(stat, Stat { parent: 7, cpu: 15.0, threads: 33, rss: 2_560 * 4_096 });
         assert_eq!(parse_stat("42 (x) S 1", 4_096, 100.0), None);

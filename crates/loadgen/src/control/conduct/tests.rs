@@ -129,8 +129,16 @@ fn a_dead_worker_is_told_and_counted_and_the_run_goes_on() {
     assert_eq!(run.workers[1].died, Some((3, 40)));
     assert_eq!(run.totals.counters["sessions_lost"].total, 39);
     assert!(!run.totals.counters.contains_key("messages_lost"));
-    assert!(run.warnings[0].starts_with("worker 1 (local, process 7) died in second 3"), "{:?}", run.warnings);
-    assert!(run.warnings[1].starts_with("5 messages to users of workers that ended early"), "{:?}", run.warnings);
+    assert!(
+        run.warnings[0].starts_with("worker 1 (local, process 7) died in second 3"),
+        "{:?}",
+        run.warnings
+    );
+    assert!(
+        run.warnings[1].starts_with("5 messages to users of workers that ended early"),
+        "{:?}",
+        run.warnings
+    );
 }
 
 #[test]
@@ -221,7 +229,10 @@ fn workers_that_do_not_stop_or_close_are_left_behind() {
         conductor.tick(at(u64::from(second) + 1));
     }
     let commands = conductor.take_commands();
-    assert!(commands.contains(&(0, Command::Gone(1))) && commands.contains(&(0, Command::Close)), "{commands:?}");
+    assert!(
+        commands.contains(&(0, Command::Gone(1))) && commands.contains(&(0, Command::Close)),
+        "{commands:?}"
+    );
     // Nor does worker 0 send its last report.
     conductor.tick(at(80));
     assert!(conductor.done());

@@ -1,0 +1,259 @@
+//! `throng load prepare`: the accounts and rosters of a plan, made in-band on any server that allows it.
+//!
+//! Accounts come by XEP-0077 (2.4) section 3.1, rosters by subscriptions (RFC 6121 section 3): everybody asks the nearest
+//! neighbours in a ring and accepts whoever asks. Three runs: register; ask and accept; once more for the first users, who
+//! had left when the last ones asked them. Left out: names, groups, removal of what an earlier plan has left.
+//!
+//! Trap: servers limit registrations by address and time, and it is off in most; then their own tools must do it, and on
+//! Throng `--print` gives the command.
+
+use super::once::{self, perform};
+use super::plan::Given;
+use super::{Failure, Prepare, out, plan};
+use crate::clock;
+use crate::control::interrupt::Interrupts;
+use crate::measure::{Counter, Timing};
+use crate::plan::{
+    AccountSource, Accounts, Destination, Options, Phase, Plan, Preparation, PresenceKind, Security, Session,
+    Step, Time,
+};
+use crate::report;
+use crate::report::model;
+
+/// Accounts a second, unless `--rate` says otherwise.
+const RATE: f64 = 100.0;
+/// How long a user stays for its neighbours to come and ask, beside the time in which they arrive. Milliseconds.
+const STAY_MS: f64 = 3_000.0;
+
+/// `throng load prepare`.
+pub(super) fn prepare(asked: &Prepare) -> Result<(), Failure> {
+    let given = plan::read(&asked.run)?;
+    let ring = asked.ring.or(given.preparation.as_ref().map(|wanted| wanted.roster)).unwrap_or(0);
+    if asked.print {
+        let Some(wanted) = &given.preparation else {
+            return Err(Failure::usage(
+                "the accounts of this plan are a list; `throng account add` reads a password from standard input",
+            ));
+        };
+        out::line(&bulk(wanted, ring));
+        return Ok(());
+    }
+    let accounts = accounts(&given);
+    if matches!(accounts.source, AccountSource::Anonymous { .. }) {
+        return Err(Failure::usage("the users of this plan are anonymous and have no accounts"));
+    }
+    let rate = asked.run.shape.rate.unwrap_or(RATE);
+    let interrupts = Interrupts::listen()?;
+    let directory =
+        once::directory(&asked.run.output, &format!("prepare-{}", given.plan.name), clock::unix_seconds());
+    let mut stages = vec![register(&given.plan, &accounts, rate)];
+    if ring > 0 {
+        let around = ring.div_ceil(2);
+        stages.push(subscribe(&given.plan, &accounts, rate, around));
+        stages.push(accept(&given.plan, &first(&accounts, around), rate));
+    }
+    for plan in stages {
+        let name = plan.name.clone();
+        out::error(&format!("{}: {}", name, plan.title));
+        let stage = Given { plan, preparation: None, target: given.target.clone() };
+        let setup = once::setup(&asked.run, stage)?;
+        let run = perform(setup, &asked.run, &interrupts)?;
+        report::write(&directory.join(&name), &run)?;
+        summary(&name, &run)?;
+        if interrupts.count() > 0 {
+            return Err(Failure::Run(anyhow::anyhow!("interrupted; what was made stays")));
+        }
+    }
+    Ok(())
+}
+
+fn summary(name: &str, run: &model::Run) -> Result<(), Failure> {
+    let total = |counter: Counter| run.totals.counters.get(counter.name()).map_or(0, |total| total.total);
+    let registered = run.totals.timings.get(Timing::Register.name()).map_or(0, |total| total.summary.count);
+    let errors: Vec<String> =
+        run.totals.errors.iter().map(|(kind, count)| format!("{} {kind}", count.total)).collect();
+    let errors = if errors.is_empty() { "no errors".to_owned() } else { errors.join(", ") };
+    out::line(&format!(
+        "{name}: {} users, {registered} registered, {} logins, {} presences sent; {errors}",
+        total(Counter::UsersStarted),
+        total(Counter::Logins),
+        total(Counter::PresenceSent)
+    ));
+    match run.about.end.as_str() {
+        "finished" | "interrupted" => Ok(()),
+        failed => Err(Failure::Run(anyhow::anyhow!(failed.to_owned()))),
+    }
+}
+
+/// The command that does the same on Throng, in seconds.
+fn bulk(wanted: &Preparation, ring: u32) -> String {
+    let Preparation { prefix, first, accounts, password, domain, .. } = wanted;
+    let roster = if ring > 0 { format!(" --roster ring:{ring}") } else { String::new() };
+    format!(
+        "throng account bulk --domain {} --prefix {} --from {first} --count {accounts} --password {}{roster}",
+        quoted(domain),
+        quoted(prefix),
+        quoted(password)
+    )
+}
+
+/// As a shell takes it.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// What the plan wants to find on the server, which may be more than it uses.
+fn accounts(given: &Given) -> Accounts {
+    let Some(wanted) = &given.preparation else { return given.plan.accounts.clone() };
+    Accounts {
+        source: AccountSource::Pattern {
+            prefix: wanted.prefix.clone(),
+            first: wanted.first,
+            count: u32::try_from(wanted.accounts).unwrap_or(u32::MAX),
+            stride: 1,
+            password: wanted.password.clone(),
+        },
+        domain: wanted.domain.clone(),
+    }
+}
+
+fn first(accounts: &Accounts, count: u32) -> Accounts {
+    let mut first = accounts.clone();
+    match &mut first.source {
+        AccountSource::Pattern { count: all, .. } => *all = count.min(*all),
+        AccountSource::List(rows) => rows.truncate(count as usize),
+        AccountSource::Anonymous { .. } => {}
+    }
+    first
+}
+
+/// One session for each account, in the order of their numbers.
+fn stage(plan: &Plan, accounts: &Accounts, rate: f64, name: &str, title: String, steps: Vec<Step>) -> Plan {
+    let count = accounts.count();
+    let phase = Phase {
+        name: name.to_owned(),
+        duration_ms: None,
+        rate,
+        batch: 1,
+        poisson: false,
+        max_users: Some(count),
+        weights: None,
+        wait_all_end: true,
+    };
+    let session = Session { name: name.to_owned(), weight: 1.0, accept_subscriptions: true, steps };
+    Plan {
+        name: name.to_owned(),
+        title,
+        target: plan.target.clone(),
+        accounts: accounts.clone(),
+        phases: vec![phase],
+        starts: Vec::new(),
+        sessions: vec![session],
+        transactions: Vec::new(),
+        options: Options {
+            connections: count.min(plan.options.connections.max(1_000)),
+            drain_ms: 1_000,
+            // An account that is there already must not end the making of the others.
+            keep_going: true,
+            seed: plan.options.seed,
+            ..Options::default()
+        },
+    }
+}
+
+fn register(plan: &Plan, accounts: &Accounts, rate: f64) -> Plan {
+    let mut steps = vec![Step::Connect];
+    if plan.target.security == Security::Starttls {
+        steps.push(Step::StartTls);
+    }
+    steps.extend([Step::Register, Step::Disconnect]);
+    let title = format!("creates {} accounts, {rate} a second", accounts.count());
+    stage(plan, accounts, rate, "register", title, steps)
+}
+
+fn login() -> [Step; 2] {
+    let available = Step::Presence { kind: PresenceKind::Available, to: None, show: None, status: None };
+    [Step::Login { mechanisms: Vec::new(), resource: None }, available]
+}
+
+fn subscribe(plan: &Plan, accounts: &Accounts, rate: f64, around: u32) -> Plan {
+    let mut steps = login().to_vec();
+    // In a small ring the same neighbour is on both sides.
+    let around = around.min(accounts.count().saturating_sub(1) / 2).max(1);
+    for distance in 1..=i32::try_from(around).unwrap_or(i32::MAX) {
+        for distance in [distance, -distance] {
+            steps.push(Step::Presence {
+                kind: PresenceKind::Subscribe,
+                to: Some(Destination::Ring(distance)),
+                show: None,
+                status: None,
+            });
+        }
+    }
+    // So long that the neighbours above have come, asked and been asked.
+    let arriving = f64::from(around) / rate * 1_000.0;
+    steps.extend([Step::Think(Time::Fixed(STAY_MS + 2.0 * arriving)), Step::Disconnect]);
+    let title = format!("{} contacts for each account, asked for and accepted", 2 * around);
+    stage(plan, accounts, rate, "contacts", title, steps)
+}
+
+fn accept(plan: &Plan, accounts: &Accounts, rate: f64) -> Plan {
+    let mut steps = login().to_vec();
+    steps.extend([Step::Think(Time::Fixed(STAY_MS)), Step::Disconnect]);
+    let title = "the first accounts accept those who asked last".to_owned();
+    stage(plan, accounts, rate, "closing-the-ring", title, steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Arguments, check, named};
+
+    #[test]
+    fn the_command_for_throng_is_as_a_shell_takes_it() {
+        let wanted = Preparation {
+            prefix: "user".to_owned(),
+            first: 3,
+            accounts: 10,
+            password: "it's".to_owned(),
+            domain: "example.org".to_owned(),
+            roster: 4,
+        };
+        assert_eq!(
+            bulk(&wanted, 4),
+            r"throng account bulk --domain example.org --prefix user --from 3 --count 10 --password 'it'\''s' --roster ring:4"
+        );
+        assert!(!bulk(&wanted, 0).contains("--roster"));
+    }
+
+    #[test]
+    fn stages_are_plans_without_mistakes() {
+        let arguments = Arguments { connections: Some(500), ..Arguments::default() };
+        let (plan, preparation) = named("tigase-roster-10", &arguments).unwrap();
+        let given = Given { plan, preparation, target: String::new() };
+        let accounts = accounts(&given);
+        let facts = crate::plan::Facts {
+            files: 20_000,
+            cores: 2,
+            memory: 1 << 34,
+            ports: (32_768, 60_999),
+            server_here: true,
+        };
+        for stage in [
+            register(&given.plan, &accounts, 100.0),
+            subscribe(&given.plan, &accounts, 100.0, 5),
+            accept(&given.plan, &first(&accounts, 5), 100.0),
+        ] {
+            assert_eq!(check(&stage, &facts), [], "{}", stage.name);
+        }
+        let asking = subscribe(&given.plan, &accounts, 100.0, 5);
+        let asked =
+            asking.sessions[0].steps.iter().filter(|step| matches!(step, Step::Presence { to: Some(_), .. }));
+        assert_eq!(asked.count(), 10);
+        assert_eq!(first(&accounts, 5).count(), 5);
+    }
+}

@@ -1,0 +1,151 @@
+//! The largest value that passes, by rising and bisecting. Pure: what a probe is, its caller knows.
+//!
+//! Trap: servers are not monotonous. A value that failed once is not tried again, so one bad second of the machine costs
+//! capacity; the caller prints every probe, and a second search shows how much.
+
+/// What came of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Within the limits.
+    Good,
+    /// Beyond a limit of the server.
+    Bad,
+    /// Not within the limits, but the generator itself was late or full: nothing is known about the server.
+    Unclear,
+}
+
+/// How the search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The next value up was bad.
+    Found,
+    /// Everything up to the largest value that may be tried was good.
+    Highest,
+    /// The generator was the limit.
+    Generator,
+    /// Even the smallest value was bad.
+    Nothing,
+    /// No more probes are allowed.
+    Probes,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Search {
+    next: u64,
+    least: u64,
+    most: u64,
+    /// Good and bad may stay apart by this share of the good one.
+    precision: f64,
+    probes: u32,
+    good: Option<u64>,
+    bad: Option<u64>,
+    end: Option<End>,
+}
+
+impl Search {
+    /// From `first`, never below `least` or above `most`, at most `probes` times.
+    pub(super) fn new(first: u64, least: u64, most: u64, precision: f64, probes: u32) -> Self {
+        let most = most.max(least);
+        let next = first.clamp(least, most);
+        Self { next, least, most, precision, probes, good: None, bad: None, end: None }
+    }
+
+    /// What to try next; `None` at the end.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.end.is_none().then_some(self.next)
+    }
+
+    /// The largest good value, and how the search ended (so far: by its number of probes).
+    pub(super) fn result(&self) -> (Option<u64>, End) {
+        (self.good, self.end.unwrap_or(End::Probes))
+    }
+
+    /// What came of the value that was next.
+    pub(super) fn record(&mut self, outcome: Outcome) {
+        self.probes = self.probes.saturating_sub(1);
+        match outcome {
+            Outcome::Good => self.good = self.good.max(Some(self.next)),
+            Outcome::Bad => self.bad = Some(self.bad.map_or(self.next, |bad| bad.min(self.next))),
+            Outcome::Unclear => {
+                self.end = Some(End::Generator);
+                return;
+            }
+        }
+        self.end = self.decide();
+        if self.end.is_none() && self.probes == 0 {
+            self.end = Some(End::Probes);
+        }
+    }
+
+    fn decide(&mut self) -> Option<End> {
+        match (self.good, self.bad) {
+            (None, None) => {}
+            (None, Some(bad)) if bad <= self.least => return Some(End::Nothing),
+            (None, Some(bad)) => self.next = (bad / 2).max(self.least),
+            (Some(good), None) if good >= self.most => return Some(End::Highest),
+            (Some(good), None) => self.next = good.saturating_mul(2).min(self.most),
+            (Some(good), Some(bad)) => {
+                let apart = bad.saturating_sub(good);
+                if apart <= 1 || apart as f64 <= self.precision * good as f64 {
+                    return Some(End::Found);
+                }
+                self.next = good + apart / 2;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search(first: u64, most: u64, probes: u32, judge: impl Fn(u64) -> Outcome) -> (Search, Vec<u64>) {
+        let mut search = Search::new(first, 1, most, 0.05, probes);
+        let mut tried = Vec::new();
+        while let Some(value) = search.next() {
+            tried.push(value);
+            search.record(judge(value));
+        }
+        (search, tried)
+    }
+
+    fn below(limit: u64) -> impl Fn(u64) -> Outcome {
+        move |value| if value <= limit { Outcome::Good } else { Outcome::Bad }
+    }
+
+    #[test]
+    fn it_doubles_and_bisects() {
+        let (found, tried) = search(100, 100_000, 50, below(1_234));
+        assert_eq!(tried, [100, 200, 400, 800, 1_600, 1_200, 1_400, 1_300, 1_250]);
+        assert_eq!(found.result(), (Some(1_200), End::Found));
+    }
+
+    #[test]
+    fn for_every_limit_the_result_is_good_and_within_the_precision() {
+        for limit in (1..400).chain([999, 1_000, 54_321, 99_999]) {
+            let (found, tried) = search(100, 100_000, 60, below(limit));
+            let (Some(good), End::Found) = found.result() else { panic!("{limit}: {tried:?}") };
+            assert!(good <= limit && limit as f64 <= good as f64 * 1.05 + 1.0, "{limit}: {good} {tried:?}");
+            // Nothing is tried twice.
+            let mut once = tried.clone();
+            once.sort_unstable();
+            once.dedup();
+            assert_eq!(once.len(), tried.len(), "{tried:?}");
+        }
+    }
+
+    #[test]
+    fn ends_that_are_no_limit_of_the_server() {
+        assert_eq!(search(100, 700, 50, |_| Outcome::Good).1, [100, 200, 400, 700]);
+        assert_eq!(search(100, 700, 50, |_| Outcome::Good).0.result(), (Some(700), End::Highest));
+        let (found, tried) = search(100, 700, 50, |_| Outcome::Bad);
+        assert_eq!((found.result(), tried), ((None, End::Nothing), vec![100, 50, 25, 12, 6, 3, 1]));
+        let unclear = |value| if value > 300 { Outcome::Unclear } else { Outcome::Good };
+        let (found, tried) = search(100, 700, 50, unclear);
+        assert_eq!((found.result(), tried), ((Some(200), End::Generator), vec![100, 200, 400]));
+        assert_eq!(search(1, 1 << 40, 3, |_| Outcome::Good).0.result(), (Some(4), End::Probes));
+        assert_eq!(search(1 << 40, 10, 9, |_| Outcome::Good).0.result(), (Some(10), End::Highest));
+    }
+}
