@@ -47,10 +47,10 @@ pub(crate) fn apply(plan: &mut Plan, arguments: &Arguments) {
 fn over(steps: &mut [Step], arguments: &Arguments) {
     for step in steps {
         match step {
-            Step::Login { mechanisms, .. } | Step::Authenticate { mechanisms, .. } => {
-                if !arguments.mechanisms.is_empty() {
-                    mechanisms.clone_from(&arguments.mechanisms);
-                }
+            Step::Login { mechanisms, .. } | Step::Authenticate { mechanisms, .. }
+                if !arguments.mechanisms.is_empty() =>
+            {
+                mechanisms.clone_from(&arguments.mechanisms);
             }
             Step::Message { body: Body::Size(bytes), .. } => {
                 *bytes = arguments.message_size.unwrap_or(*bytes);

@@ -16,7 +16,7 @@ use send::{
 };
 
 /// The names of all steps.
-const NAMES: &[&str] = &[
+pub(super) const NAMES: &[&str] = &[
     "login",
     "connect",
     "starttls",

@@ -322,7 +322,7 @@ fn tables() {
 
 #[test]
 fn more_things_at_once_than_a_user_can_hold() {
-    let nine = vec!["{ every = \"1s\", ping = true }"; 9].join(", ");
+    let nine = ["{ every = \"1s\", ping = true }"; 9].join(", ");
     assert_eq!(
         step(&format!("{{ meanwhile = {{ do = [{nine}] }} }}")),
         "line 2: session[0].steps[0].meanwhile.do: has 9 things to do; at most 8 fit"

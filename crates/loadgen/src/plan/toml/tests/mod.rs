@@ -338,3 +338,48 @@ fn a_plan_goes_through_json_unharmed() {
 fn piece(piece: Piece) -> Text {
     Text(vec![piece])
 }
+
+/// The reference for users.
+const REFERENCE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/load-plans.md"));
+
+#[test]
+fn the_examples_of_the_reference_can_be_read() {
+    let plans: Vec<&str> =
+        REFERENCE.split("```toml\n").skip(1).filter_map(|t| t.split("```").next()).collect();
+    assert!(!plans.is_empty());
+    for text in plans {
+        read(text);
+    }
+    let mut names = Vec::new();
+    for row in REFERENCE.lines().filter(|line| line.starts_with("| `")) {
+        let columns: Vec<&str> = row.split(" | ").map(|c| c.trim_matches(['|', ' '])).collect();
+        let [name, example, ..] = columns.as_slice() else { panic!("{row}") };
+        let (name, example) = (name.trim_matches('`'), example.trim_matches('`'));
+        if !super::steps::NAMES.contains(&name) || !example.starts_with(['{', '"']) {
+            continue;
+        }
+        read(&format!("{PHASE}[[session]]\nsteps = [{example}]"));
+        assert!(example.contains(name), "{row}");
+        names.push(name);
+    }
+    names.sort_unstable();
+    let mut all = super::steps::NAMES.to_vec();
+    all.sort_unstable();
+    assert_eq!(names, all, "every step is in the reference");
+}
+
+#[test]
+fn every_key_is_in_the_reference() {
+    // An unknown key without a near name makes the reader tell all keys that it knows.
+    let sections =
+        ["[target]", "[accounts]", "[prepare]", "[options]", "[[phase]]", "[[start]]", "[[session]]"];
+    for section in sections {
+        let text = format!("{section}\nqqqqqqqqqqqqqqqqqqqq = 1\n");
+        let mistakes = read_toml(&text, "test", &Arguments::default()).unwrap_err();
+        let known =
+            mistakes.iter().find_map(|m| m.text.split_once("; known are ")).expect("a list of keys").1;
+        for key in known.split(", ") {
+            assert!(REFERENCE.contains(&format!("`{key}`")), "{section} {key}");
+        }
+    }
+}
