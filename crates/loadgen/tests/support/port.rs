@@ -1,0 +1,290 @@
+//! Runs workers in threads, as a controller does, and adds up what they report.
+//!
+//! The run is closed when the server has nothing under way and both sides have counted the same stanzas, or when
+//! `drain_ms` of the plan has passed. Left out: frames and sockets between controller and worker.
+//! Trap: the lists of losses are computed here a second time, on purpose without the controller's code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::time::Duration;
+
+use loadgen::clock::now_us;
+use loadgen::control::message::{Assignment, Command, Final, Report};
+use loadgen::engine::{self, Port};
+use loadgen::measure::{Counter, Gauge, Histogram, Snapshot, Summary, Timing, TimingId};
+use loadgen::plan::Plan;
+
+use super::server::Server;
+
+/// Stamp of all runs.
+pub(crate) const RUN: u32 = 0xBEEF;
+/// No run of a test takes so long.
+const ENDLESS: u64 = 60_000_000;
+
+struct Wired {
+    worker: u16,
+    commands: Receiver<Command>,
+    wake: UnixStream,
+    reports: SyncSender<(u16, Report)>,
+}
+
+impl Port for Wired {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wake.as_fd())
+    }
+
+    fn receive(&mut self) -> anyhow::Result<Vec<Command>> {
+        let mut bytes = [0; 64];
+        while self.wake.read(&mut bytes).is_ok_and(|count| count > 0) {}
+        let mut all = Vec::new();
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => all.push(command),
+                Err(TryRecvError::Empty) => return Ok(all),
+                Err(TryRecvError::Disconnected) => anyhow::bail!("the controller is gone"),
+            }
+        }
+    }
+
+    fn send(&mut self, report: Report) -> anyhow::Result<()> {
+        Ok(self.reports.send((self.worker, report))?)
+    }
+}
+
+/// What a worker is told through.
+struct Line {
+    commands: SyncSender<Command>,
+    wake: UnixStream,
+}
+
+impl Line {
+    fn tell(&mut self, command: Command) {
+        // A worker that has ended hears nothing.
+        let _ = self.commands.send(command);
+        let _ = self.wake.write(&[0]);
+    }
+}
+
+/// How a run is shared and ended.
+#[derive(Clone)]
+pub(crate) struct Course {
+    /// Workers by user, as in the assignment.
+    pub(crate) owners: Vec<u16>,
+    /// Clock domains of the workers.
+    pub(crate) clocks: Vec<u16>,
+    /// Stops the run when this many messages (of all workers) have been delivered, or never.
+    pub(crate) stop_after: Option<u64>,
+}
+
+impl Course {
+    /// One worker.
+    pub(crate) fn alone() -> Self {
+        Self { owners: vec![0], clocks: vec![0], stop_after: None }
+    }
+
+    /// Two workers with every second user, with these clocks.
+    pub(crate) fn two(clocks: [u16; 2]) -> Self {
+        Self { owners: vec![0, 1], clocks: clocks.to_vec(), stop_after: None }
+    }
+}
+
+/// What a run measured, all workers together.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    counters: Vec<u64>,
+    timings: BTreeMap<TimingId, Histogram>,
+    /// Gauges at the end of each second, summed over workers as they reported.
+    gauges: BTreeMap<u16, Vec<i64>>,
+    pub(crate) highest: Vec<i64>,
+    pub(crate) errors: BTreeMap<String, u64>,
+    pub(crate) log: Vec<String>,
+    pub(crate) refused: Option<String>,
+    pub(crate) finals: Vec<Final>,
+    pub(crate) snapshots: Vec<(u16, Snapshot)>,
+    /// From the start to the last report, microseconds.
+    pub(crate) took: u64,
+    /// Messages to users who stayed to the end, that did not arrive.
+    pub(crate) lost: u64,
+    /// The same for others.
+    pub(crate) waiting: u64,
+}
+
+impl Outcome {
+    pub(crate) fn count(&self, counter: Counter) -> u64 {
+        self.counters.get(counter as usize).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn timing(&self, timing: Timing) -> Summary {
+        self.timings.get(&timing.into()).map(Histogram::summary).unwrap_or_default()
+    }
+
+    pub(crate) fn transaction(&self, index: u16) -> Summary {
+        self.timings.get(&TimingId::transaction(index)).map(Histogram::summary).unwrap_or_default()
+    }
+
+    pub(crate) fn error(&self, kind: &str) -> u64 {
+        self.errors.get(kind).copied().unwrap_or(0)
+    }
+
+    /// A gauge as last reported, over all workers.
+    pub(crate) fn gauge(&self, gauge: Gauge) -> i64 {
+        self.gauges.values().map(|gauges| gauges[gauge as usize]).sum()
+    }
+
+    fn add(&mut self, worker: u16, snapshot: &Snapshot) {
+        self.counters.resize(Counter::ALL.len(), 0);
+        self.highest.resize(Gauge::ALL.len(), 0);
+        for (sum, count) in self.counters.iter_mut().zip(&snapshot.counters) {
+            *sum += count;
+        }
+        for (id, sparse) in &snapshot.timings {
+            self.timings.entry(*id).or_default().add(sparse);
+        }
+        for (kind, count) in &snapshot.errors {
+            *self.errors.entry(kind.clone()).or_default() += count;
+        }
+        self.gauges.insert(worker, snapshot.gauges.clone());
+        for gauge in Gauge::ALL {
+            let sum = self.gauge(*gauge);
+            let highest = &mut self.highest[*gauge as usize];
+            *highest = (*highest).max(sum);
+        }
+        self.log.extend(snapshot.log.iter().cloned());
+        self.snapshots.push((worker, snapshot.clone()));
+    }
+
+    /// What is missing, by recipient: sent, less arrived, less refused.
+    fn settle(&mut self) {
+        let mut missing: BTreeMap<u32, i64> = BTreeMap::new();
+        let mut steady = BTreeSet::new();
+        for last in &self.finals {
+            last.sent
+                .iter()
+                .for_each(|(user, count)| *missing.entry(*user).or_default() += i64::from(*count));
+            for (user, count) in last.arrived.iter().chain(&last.refused) {
+                *missing.entry(*user).or_default() -= i64::from(*count);
+            }
+            steady.extend(last.steady.iter().copied());
+        }
+        for (user, count) in missing {
+            let count = u64::try_from(count).unwrap_or_else(|_| panic!("user {user} has more than was sent"));
+            *(if steady.contains(&user) { &mut self.lost } else { &mut self.waiting }) += count;
+        }
+    }
+}
+
+/// Runs a plan with one worker.
+pub(crate) fn run(plan: Plan, server: &Server) -> Outcome {
+    run_with(plan, server, Course::alone())
+}
+
+/// Runs a plan.
+pub(crate) fn run_with(plan: Plan, server: &Server, course: Course) -> Outcome {
+    let drain_us = plan.options.drain_ms * 1_000;
+    let (reports, inbox) = sync_channel(10_000);
+    let (mut lines, mut threads) = (Vec::new(), Vec::new());
+    for worker in 0..course.clocks.len() as u16 {
+        let (commands, receiver) = sync_channel(10_000);
+        let (wake, ear) = UnixStream::pair().expect("a pair of sockets can be made");
+        ear.set_nonblocking(true).expect("a socket can be made non-blocking");
+        let assignment = Assignment {
+            plan: plan.clone(),
+            worker,
+            owners: course.owners.clone(),
+            clocks: course.clocks.clone(),
+            run: RUN,
+            sources: Vec::new(),
+        };
+        let mut port = Wired { worker, commands: receiver, wake: ear, reports: reports.clone() };
+        threads.push(std::thread::spawn(move || engine::run(assignment, &mut port)));
+        lines.push(Line { commands, wake });
+    }
+    drop(reports);
+    let outcome = conduct(&inbox, &mut lines, server, &course, drain_us);
+    drop(lines);
+    for thread in threads {
+        let ended = thread.join().expect("the engine does not panic");
+        assert!(ended.is_ok() || outcome.refused.is_some(), "{ended:?}");
+    }
+    outcome
+}
+
+fn conduct(
+    inbox: &Receiver<(u16, Report)>,
+    lines: &mut [Line],
+    server: &Server,
+    course: &Course,
+    drain_us: u64,
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let (mut ready, mut draining, mut started) = (0, BTreeSet::new(), 0);
+    let mut fresh: BTreeSet<u16> = BTreeSet::new();
+    let (mut close_by, mut closing, mut stopped) = (u64::MAX, false, false);
+    let begun = now_us();
+    while outcome.finals.len() < lines.len() {
+        assert!(now_us() - begun < ENDLESS, "the run does not end");
+        match inbox.recv_timeout(Duration::from_millis(20)) {
+            Ok((_, Report::Ready { .. })) => {
+                ready += 1;
+                if ready == lines.len() {
+                    started = now_us();
+                    lines.iter_mut().for_each(|line| line.tell(Command::Start { in_us: 0, at_us: started }));
+                }
+            }
+            Ok((_, Report::Refused(reason))) => {
+                outcome.refused.get_or_insert(reason);
+                if started == 0 {
+                    return outcome;
+                }
+                lines.iter_mut().for_each(|line| line.tell(Command::Stop));
+            }
+            Ok((worker, Report::Snapshot(snapshot))) => {
+                outcome.add(worker, &snapshot);
+                if draining.contains(&worker) {
+                    fresh.insert(worker);
+                }
+                for (other, line) in
+                    lines.iter_mut().enumerate().filter(|(other, _)| *other != usize::from(worker))
+                {
+                    if !snapshot.online.is_empty() {
+                        let _ = other;
+                        line.tell(Command::Online(snapshot.online.clone()));
+                    }
+                }
+                let delivered = outcome.count(Counter::MessagesDelivered);
+                if !stopped && course.stop_after.is_some_and(|count| delivered >= count) {
+                    stopped = true;
+                    lines.iter_mut().for_each(|line| line.tell(Command::Stop));
+                }
+            }
+            Ok((worker, Report::Draining)) => {
+                draining.insert(worker);
+                if draining.len() == lines.len() {
+                    close_by = now_us() + drain_us;
+                }
+            }
+            Ok((worker, Report::Final(last))) => {
+                outcome.add(worker, &last.snapshot);
+                outcome.finals.push(*last);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let quiet = fresh.len() == lines.len() && {
+            let truth = server.truth();
+            !truth.busy
+                && truth.stanzas_in == outcome.count(Counter::StanzasOut)
+                && truth.stanzas_out == outcome.count(Counter::StanzasIn)
+        };
+        if !closing && (quiet || now_us() >= close_by) {
+            closing = true;
+            lines.iter_mut().for_each(|line| line.tell(Command::Close));
+        }
+    }
+    outcome.took = now_us() - started;
+    outcome.settle();
+    outcome
+}

@@ -1,0 +1,457 @@
+//! The scripted server: one thread that polls its connections, keeps their streams and does what the script says.
+//!
+//! The protocol is in [`super::protocol`], sessions and routing in [`super::sessions`].
+//! Left out: everything that no test asks for, namespaces above all: elements are known by how the generator writes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use loadgen::clock::now_us;
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+
+use super::sasl::Scram;
+use super::script::{Act, Deed, How, Script, Step, Tls, Truth};
+use super::sessions::Session;
+use super::text::{self, Piece, attr, cut, elements, is_stanza};
+use super::wire::Wire;
+
+/// The domain of the server.
+pub(crate) const DOMAIN: &str = "load.test";
+
+/// A running server; dropping it ends it.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    truth: Arc<Mutex<Truth>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(crate) fn start(script: Script) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        listener.set_nonblocking(true).expect("a socket can be made non-blocking");
+        if let Some(bytes) = script.receive_buffer {
+            rustix::net::sockopt::set_socket_recv_buffer_size(&listener, bytes)
+                .expect("SO_RCVBUF can be set");
+        }
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let (truth, stop) = (Arc::<Mutex<Truth>>::default(), Arc::<AtomicBool>::default());
+        let mut host = Host::new(script, listener);
+        let (shared, stopped) = (Arc::clone(&truth), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                host.turn();
+                *shared.lock() = host.truth.clone();
+            }
+        });
+        Self { address, truth, stop, thread: Some(thread) }
+    }
+
+    /// What it has counted so far.
+    pub(crate) fn truth(&self) -> Truth {
+        self.truth.lock().clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !std::thread::panicking()
+        {
+            panic!("the scripted server failed");
+        }
+    }
+}
+
+/// A connection.
+pub(crate) struct Conn {
+    pub(crate) wire: Wire,
+    input: Vec<u8>,
+    pub(crate) open: bool,
+    pub(crate) secure: bool,
+    pub(crate) scram: Option<Scram>,
+    /// Local part, once authenticated.
+    pub(crate) user: Option<String>,
+    /// Nothing that comes is looked at any more.
+    deaf: bool,
+    /// Not even read.
+    paused: bool,
+    /// Ends when everything is written.
+    pub(crate) ending: bool,
+    finished: bool,
+}
+
+/// Something for later.
+enum Later {
+    Answer(usize, String),
+    Bytes(usize, Vec<u8>),
+    Forward(String, String),
+}
+
+/// The state of the server.
+pub(crate) struct Host {
+    pub(crate) script: Script,
+    listener: TcpListener,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) conns: BTreeMap<usize, Conn>,
+    next: usize,
+    later: BTreeMap<(u64, u64), Later>,
+    order: u64,
+    counts: BTreeMap<Step, u64>,
+    pub(crate) truth: Truth,
+    pub(crate) sessions: BTreeMap<String, Session>,
+    pub(crate) stored: BTreeMap<String, Vec<String>>,
+    pub(crate) held: BTreeMap<(String, String), String>,
+    pub(crate) created: BTreeSet<String>,
+    pub(crate) removed: BTreeSet<String>,
+    first_login: u64,
+}
+
+impl Host {
+    fn new(script: Script, listener: TcpListener) -> Self {
+        let tls = (script.tls != Tls::None).then(server_config);
+        Self {
+            script,
+            listener,
+            tls,
+            conns: BTreeMap::new(),
+            next: 0,
+            later: BTreeMap::new(),
+            order: 0,
+            counts: BTreeMap::new(),
+            truth: Truth::default(),
+            sessions: BTreeMap::new(),
+            stored: BTreeMap::new(),
+            held: BTreeMap::new(),
+            created: BTreeSet::new(),
+            removed: BTreeSet::new(),
+            first_login: 0,
+        }
+    }
+
+    fn turn(&mut self) {
+        let now = now_us();
+        let next = self.later.keys().next().map_or(5_000, |(at, _)| at.saturating_sub(now).min(5_000));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: next as i64 * 1_000 };
+        let (mut fds, mut ids) = (vec![PollFd::new(&self.listener, PollFlags::IN)], Vec::new());
+        for (id, conn) in &self.conns {
+            let mut flags = if conn.paused { PollFlags::empty() } else { PollFlags::IN };
+            if conn.wire.waits() {
+                flags |= PollFlags::OUT;
+            }
+            fds.push(PollFd::from_borrowed_fd(conn.wire.as_fd(), flags));
+            ids.push(*id);
+        }
+        poll(&mut fds, Some(&timeout)).expect("poll works");
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
+            while let Ok((stream, _)) = self.listener.accept() {
+                self.accept(Wire::new(stream));
+            }
+        }
+        for (id, _) in ids.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
+            self.read(*id);
+        }
+        let now = now_us();
+        while let Some(entry) = self.later.first_entry()
+            && entry.key().0 <= now
+        {
+            match entry.remove() {
+                Later::Answer(conn, xml) => self.put(conn, &xml),
+                Later::Bytes(conn, bytes) => self.bytes(conn, &bytes),
+                Later::Forward(to, xml) => self.forward(&to, &xml),
+            }
+        }
+        self.moments();
+        self.flush();
+        let waits = self.conns.values().any(|conn| conn.wire.waits() && !conn.finished);
+        self.truth.busy = waits || !self.later.is_empty();
+        self.truth.available = self.sessions.values().filter(|session| session.available).count() as u64;
+    }
+
+    fn accept(&mut self, mut wire: Wire) {
+        if self.script.tls == Tls::Direct
+            && let Some(config) = &self.tls
+        {
+            wire.start_tls(config);
+        }
+        self.truth.connections += 1;
+        let id = self.next;
+        self.next += 1;
+        let conn = Conn {
+            wire,
+            input: Vec::new(),
+            open: false,
+            secure: self.script.tls == Tls::Direct,
+            scram: None,
+            user: None,
+            deaf: false,
+            paused: false,
+            ending: false,
+            finished: false,
+        };
+        self.conns.insert(id, conn);
+        match self.act(Step::Accept) {
+            Act::Close(how) => self.close(id, how),
+            Act::Bytes(bytes) => self.bytes(id, &bytes),
+            Act::Nothing => {
+                self.conns.entry(id).and_modify(|conn| conn.deaf = true);
+            }
+            _ => {}
+        }
+    }
+
+    fn read(&mut self, id: usize) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.paused {
+            return;
+        }
+        let before = conn.wire.received;
+        let alive = conn.wire.read(&mut conn.input);
+        self.truth.bytes_in += conn.wire.received - before;
+        loop {
+            let Some(conn) = self.conns.get_mut(&id) else { return };
+            if conn.deaf {
+                break;
+            }
+            match cut(&mut conn.input, conn.open) {
+                Some(Piece::Header(_)) => self.header(id),
+                Some(Piece::Element(element)) => {
+                    if is_stanza(&element) {
+                        self.truth.stanzas_in += 1;
+                    }
+                    self.element(id, &element);
+                }
+                Some(Piece::End) => self.end_of_stream(id),
+                None => break,
+            }
+        }
+        if !alive {
+            self.gone(id);
+        }
+    }
+
+    /// The stream begins again: nothing that was read belongs to the old one.
+    pub(crate) fn restart(&mut self, id: usize) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.open = false;
+        }
+    }
+
+    fn end_of_stream(&mut self, id: usize) {
+        self.truth.ended += 1;
+        self.leave(id);
+        self.answer(id, Step::End, "</stream:stream>");
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.deaf = true;
+            conn.ending = true;
+        }
+    }
+
+    /// The peer's side has ended.
+    fn gone(&mut self, id: usize) {
+        self.detach(id);
+        if let Some(mut conn) = self.conns.remove(&id) {
+            // What the peer would still read if it only closed its sending side.
+            let before = conn.wire.sent;
+            conn.wire.flush();
+            self.truth.bytes_out += conn.wire.sent - before;
+        }
+    }
+
+    fn flush(&mut self) {
+        for conn in self.conns.values_mut().filter(|conn| !conn.finished) {
+            let before = conn.wire.sent;
+            let alive = conn.wire.flush();
+            if !alive || (conn.ending && !conn.wire.waits()) {
+                conn.wire.finish();
+                conn.finished = true;
+            }
+            self.truth.bytes_out += conn.wire.sent - before;
+        }
+    }
+
+    /// What the script wants at this step.
+    pub(crate) fn act(&mut self, step: Step) -> Act {
+        let count = self.counts.entry(step).or_default();
+        *count += 1;
+        (self.script.act)(step, *count - 1)
+    }
+
+    /// Answers on a connection, if the script lets it. True if the right answer goes out, now or later.
+    pub(crate) fn answer(&mut self, id: usize, step: Step, xml: &str) -> bool {
+        match self.act(step) {
+            Act::Well | Act::Hold | Act::Refuse => self.put(id, xml),
+            Act::Late(ms) => self.later(ms, Later::Answer(id, xml.to_owned())),
+            Act::Nothing => return false,
+            Act::Instead(other) => {
+                self.put(id, &other);
+                return false;
+            }
+            Act::Bytes(bytes) => {
+                self.bytes(id, &bytes);
+                return false;
+            }
+            Act::After(before) => self.put(id, &format!("{before}{xml}")),
+            Act::Then(more) => self.put(id, &format!("{xml}{more}")),
+            Act::Pieces(size) => {
+                self.count(xml);
+                for (at, piece) in xml.as_bytes().chunks(size).enumerate() {
+                    self.later(at as u64 + 1, Later::Bytes(id, piece.to_vec()));
+                }
+            }
+            Act::Twice => self.put(id, &format!("{xml}{xml}")),
+            Act::Renamed => self.put(id, &renamed(xml)),
+            Act::Prefixed => self.put(id, &prefixed(xml)),
+            Act::Close(how) => {
+                self.close(id, how);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Forwards to a user after a while.
+    pub(crate) fn forward_later(&mut self, ms: u64, to: &str, stanza: String) {
+        self.later(ms, Later::Forward(to.to_owned(), stanza));
+    }
+
+    fn later(&mut self, ms: u64, what: Later) {
+        self.order += 1;
+        self.later.insert((now_us() + ms * 1_000, self.order), what);
+    }
+
+    /// Writes elements to a connection, counted and kept for stream management.
+    pub(crate) fn put(&mut self, id: usize, xml: &str) {
+        if !self.conns.contains_key(&id) {
+            return;
+        }
+        self.keep(id, xml);
+        self.count(xml);
+        self.bytes(id, xml.as_bytes());
+    }
+
+    fn count(&mut self, xml: &str) {
+        for element in elements(xml).iter().filter(|element| is_stanza(element)) {
+            self.truth.stanzas_out += 1;
+            if text::name(element).ends_with("iq") {
+                match attr(element, "type").as_deref() {
+                    Some("result") => self.truth.iq_answers += 1,
+                    Some("error") => self.truth.iq_errors += 1,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    pub(crate) fn bytes(&mut self, id: usize, bytes: &[u8]) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.wire.write(bytes);
+        }
+    }
+
+    /// Ends a connection from this side.
+    pub(crate) fn close(&mut self, id: usize, how: How) {
+        if let How::Error(condition) = how {
+            let error = format!(
+                "<stream:error><{condition} xmlns='urn:ietf:params:xml:ns:xmpp-streams'/></stream:error></stream:stream>"
+            );
+            self.bytes(id, error.as_bytes());
+        }
+        if self.sessions.values().any(|session| session.conn == Some(id)) {
+            self.truth.closed += 1;
+        }
+        self.detach(id);
+        if how == How::Reset {
+            if let Some(conn) = self.conns.remove(&id) {
+                conn.wire.reset();
+            }
+        } else if let Some(conn) = self.conns.get_mut(&id) {
+            conn.deaf = true;
+            conn.ending = true;
+        }
+    }
+
+    fn moments(&mut self) {
+        if self.first_login == 0 && self.truth.logins > 0 {
+            self.first_login = now_us();
+        }
+        let since = if self.first_login == 0 { 0 } else { now_us() - self.first_login };
+        self.truth.available = self.sessions.values().filter(|session| session.available).count() as u64;
+        let mut due = Vec::new();
+        let mut moments = std::mem::take(&mut self.script.moments);
+        moments.retain_mut(|moment| {
+            let now = (moment.when)(&self.truth, since);
+            if now {
+                due.push(moment.deed.clone());
+            }
+            !now
+        });
+        self.script.moments = moments;
+        for deed in due {
+            self.perform(deed);
+        }
+    }
+
+    fn perform(&mut self, deed: Deed) {
+        let conns = |users: std::ops::Range<u32>| -> Vec<usize> {
+            users.filter_map(|user| self.sessions.get(&format!("u{user}"))?.conn).collect()
+        };
+        match deed {
+            Deed::Close(users, how) => conns(users).into_iter().for_each(|id| self.close(id, how)),
+            Deed::Send(users, xml) => conns(users).into_iter().for_each(|id| self.put(id, &xml)),
+            Deed::SendBytes(users, bytes) => conns(users).into_iter().for_each(|id| self.bytes(id, &bytes)),
+            Deed::StopReading(users) => {
+                for id in conns(users) {
+                    self.conns.entry(id).and_modify(|conn| conn.paused = true);
+                }
+            }
+            Deed::Stall(ms) => {
+                self.flush();
+                std::thread::sleep(std::time::Duration::from_millis(ms));
+            }
+        }
+    }
+}
+
+/// With another `id`.
+pub(crate) fn renamed(stanza: &str) -> String {
+    stanza.replacen(" id='", " id='other-", 1)
+}
+
+/// Under the prefix `x`.
+pub(crate) fn prefixed(stanza: &str) -> String {
+    let name = text::name(stanza);
+    let rest = &stanza[1 + name.len()..];
+    let end = format!("</{name}>");
+    match rest.strip_suffix(&end) {
+        Some(rest) => format!(
+            "<x:{name}{}</x:{name}>",
+            rest.replace("<body>", "<x:body>").replace("</body>", "</x:body>")
+        ),
+        None => format!("<x:{name}{rest}"),
+    }
+}
+
+fn server_config() -> Arc<ServerConfig> {
+    let made =
+        rcgen::generate_simple_self_signed(vec![DOMAIN.to_owned()]).expect("a certificate can be made");
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("the key is one");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has both versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .expect("key and certificate belong together");
+    Arc::new(config)
+}

@@ -1,0 +1,158 @@
+//! XML as far as a scripted server needs it: where an element ends, and the value of an attribute.
+//!
+//! Left out: comments, CDATA, processing instructions but the declaration. Trap: it believes its input; only the
+//! generator's own output and the plans of the tests go through it.
+
+/// What stood at the beginning of the input.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// A stream header.
+    Header(String),
+    /// A whole element.
+    Element(String),
+    /// The end of the stream.
+    End,
+}
+
+/// Takes the first piece out of `input`, if it is complete. `open`: a stream header has come before.
+pub(crate) fn cut(input: &mut Vec<u8>, open: bool) -> Option<Piece> {
+    let blank = input.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+    input.drain(..blank);
+    if input.starts_with(b"<?") {
+        let end = input.windows(2).position(|pair| pair == b"?>")? + 2;
+        input.drain(..end);
+        return cut(input, open);
+    }
+    let end = tag_end(input, 0)?;
+    if input.starts_with(b"</") {
+        input.drain(..end);
+        return Some(Piece::End);
+    }
+    if input.starts_with(b"<stream:stream") && !open {
+        return Some(Piece::Header(take(input, end)));
+    }
+    let end = element_end(input)?;
+    Some(Piece::Element(take(input, end)))
+}
+
+/// Elements that stand side by side in `xml`.
+pub(crate) fn elements(xml: &str) -> Vec<String> {
+    let mut input = xml.as_bytes().to_vec();
+    std::iter::from_fn(|| match cut(&mut input, true) {
+        Some(Piece::Element(element)) => Some(element),
+        _ => None,
+    })
+    .collect()
+}
+
+fn take(input: &mut Vec<u8>, end: usize) -> String {
+    String::from_utf8(input.drain(..end).collect()).expect("the generator writes UTF-8")
+}
+
+/// Behind the `>` of the tag that begins at or behind `from`.
+fn tag_end(input: &[u8], from: usize) -> Option<usize> {
+    let mut quote = None;
+    for (at, &byte) in input.iter().enumerate().skip(from) {
+        match (quote, byte) {
+            (Some(open), _) if byte == open => quote = None,
+            (None, b'\'' | b'"') => quote = Some(byte),
+            (None, b'>') => return Some(at + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn element_end(input: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0);
+    loop {
+        at += input.get(at..)?.iter().position(|byte| *byte == b'<')?;
+        let end = tag_end(input, at)?;
+        if input.get(at + 1) == Some(&b'/') {
+            depth -= 1;
+        } else if input.get(end.checked_sub(2)?) != Some(&b'/') {
+            depth += 1;
+        }
+        if depth == 0 {
+            return Some(end);
+        }
+        at = end;
+    }
+}
+
+/// The name of an element, prefix and all.
+pub(crate) fn name(element: &str) -> &str {
+    let end = element
+        .find(|byte: char| byte.is_whitespace() || byte == '>' || byte == '/')
+        .unwrap_or(element.len());
+    element[..end].trim_start_matches('<')
+}
+
+/// True for `message`, `presence` and `iq`.
+pub(crate) fn is_stanza(element: &str) -> bool {
+    matches!(name(element).rsplit(':').next(), Some("message" | "presence" | "iq"))
+}
+
+/// The value of an attribute of an element's own tag.
+pub(crate) fn attr(element: &str, name: &str) -> Option<String> {
+    let tag = &element[..tag_end(element.as_bytes(), 0)?];
+    for quote in ['\'', '"'] {
+        let begin = format!(" {name}={quote}");
+        if let Some(at) = tag.find(&begin) {
+            let rest = &tag[at + begin.len()..];
+            return Some(unescape(&rest[..rest.find(quote)?]));
+        }
+    }
+    None
+}
+
+/// The text of the first child with this name (as it is written, no namespaces).
+pub(crate) fn child_text(element: &str, name: &str) -> Option<String> {
+    let at = element.find(&format!("<{name}>"))? + name.len() + 2;
+    let rest = &element[at..];
+    Some(unescape(&rest[..rest.find('<')?]))
+}
+
+/// All text of an element without children.
+pub(crate) fn own_text(element: &str) -> &str {
+    let Some(begin) = element.find('>') else { return "" };
+    element[begin + 1..].split('<').next().unwrap_or_default()
+}
+
+/// For attributes and text.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('\'', "&apos;")
+        .replace('"', "&quot;")
+}
+
+fn unescape(text: &str) -> String {
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&apos;", "'")
+        .replace("&quot;", "\"")
+        .replace("&amp;", "&")
+}
+
+/// A stanza with `from`, whatever it had before.
+pub(crate) fn with_from(stanza: &str, from: &str) -> String {
+    let end =
+        stanza.find(|byte: char| byte.is_whitespace() || byte == '>' || byte == '/').unwrap_or(stanza.len());
+    format!("{} from='{}'{}", &stanza[..end], escape(from), &stanza[end..])
+}
+
+/// A stanza with more children at its end.
+pub(crate) fn with_child(stanza: &str, child: &str) -> String {
+    if let Some(tag) = stanza.strip_suffix("/>") {
+        return format!("{tag}>{child}</{}>", name(stanza));
+    }
+    let end = stanza.rfind("</").unwrap_or(stanza.len());
+    format!("{}{child}{}", &stanza[..end], &stanza[end..])
+}
+
+/// The part before `/`.
+pub(crate) fn bare(address: &str) -> &str {
+    address.split('/').next().unwrap_or_default()
+}

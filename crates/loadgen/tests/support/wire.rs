@@ -1,0 +1,120 @@
+//! One connection's bytes: counted, and encrypted if the script says so.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustls::{ServerConfig, ServerConnection};
+
+pub(crate) struct Wire {
+    stream: TcpStream,
+    tls: Option<Box<ServerConnection>>,
+    /// Bytes for the kernel.
+    pending: Vec<u8>,
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+}
+
+impl Wire {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        stream.set_nonblocking(true).expect("a socket can be made non-blocking");
+        stream.set_nodelay(true).expect("a socket has TCP_NODELAY");
+        Self { stream, tls: None, pending: Vec::new(), received: 0, sent: 0 }
+    }
+
+    pub(crate) fn start_tls(&mut self, config: &Arc<ServerConfig>) {
+        let tls = ServerConnection::new(Arc::clone(config)).expect("the configuration is complete");
+        self.tls = Some(Box::new(tls));
+    }
+
+    /// Appends what has come in plain. False at the end, in order or not.
+    pub(crate) fn read(&mut self, plain: &mut Vec<u8>) -> bool {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let count = match self.stream.read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return false,
+            };
+            self.received += count as u64;
+            let mut data = &buffer[..count];
+            let Some(tls) = &mut self.tls else {
+                plain.extend_from_slice(data);
+                continue;
+            };
+            while !data.is_empty() {
+                if tls.read_tls(&mut data).is_err() || tls.process_new_packets().is_err() {
+                    return false;
+                }
+                // It ends with WouldBlock or with the peer's close_notify; both say that nothing is left.
+                let _ = tls.reader().read_to_end(plain);
+            }
+            self.encrypted();
+        }
+    }
+
+    fn encrypted(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            while tls.wants_write() {
+                tls.write_tls(&mut self.pending).expect("a vector takes everything");
+            }
+        }
+    }
+
+    /// Queues plain bytes.
+    pub(crate) fn write(&mut self, plain: &[u8]) {
+        match &mut self.tls {
+            Some(tls) => {
+                tls.writer().write_all(plain).expect("the buffer is not limited");
+                self.encrypted();
+            }
+            None => self.pending.extend_from_slice(plain),
+        }
+    }
+
+    /// Gives the kernel what it takes. False if the peer is gone.
+    pub(crate) fn flush(&mut self) -> bool {
+        while !self.pending.is_empty() {
+            match self.stream.write(&self.pending) {
+                Ok(count) => {
+                    self.sent += count as u64;
+                    self.pending.drain(..count);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    pub(crate) fn waits(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// FIN, with close_notify before it.
+    pub(crate) fn finish(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+        }
+        self.encrypted();
+        self.flush();
+        // It fails when the peer has gone already.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// RST.
+    pub(crate) fn reset(self) {
+        let none = Some(std::time::Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&self.stream, none).expect("a socket has SO_LINGER");
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

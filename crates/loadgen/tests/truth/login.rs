@@ -1,0 +1,330 @@
+//! Logins: every step is timed as its own, and every way to fail has its kind and its count.
+
+use std::net::TcpListener;
+
+use loadgen::measure::{Counter, Gauge, Summary, Timing};
+use loadgen::plan::{AccountSource, Ack, Plan, Security, Step as Do};
+
+use crate::messages::agree;
+use crate::support::plans::{login, online, plan, text, then};
+use crate::support::port::{Outcome, run};
+use crate::support::script::{Act, How, OldSession, Script, Step, Tls, Truth};
+use crate::support::server::Server;
+
+/// So many values, none shorter than this.
+pub(crate) fn slow(summary: Summary, count: u64, ms: u64) {
+    assert_eq!(summary.count, count);
+    // A histogram gives the lower end of a bucket of a thousandth.
+    assert!(summary.min >= ms * 998, "{summary:?} for {ms} ms");
+    assert!(summary.p50 >= ms * 998 && summary.mean >= ms as f64 * 1_000.0, "{summary:?} for {ms} ms");
+    assert!(summary.max < 20_000_000, "{summary:?} for {ms} ms");
+}
+
+#[test]
+fn each_step_of_a_slow_server_is_measured_as_its_own() {
+    let script = Script {
+        mechanisms: vec!["PLAIN", "SCRAM-SHA-1"],
+        old_session: OldSession::Required,
+        ..Script::acting(|step, _| {
+            Act::Late(match step {
+                Step::Features => 20,
+                Step::Challenge => 30,
+                Step::Success => 40,
+                Step::Bind => 50,
+                Step::Session => 60,
+                Step::Roster => 70,
+                Step::RosterSet => 80,
+                Step::Reflection => 90,
+                Step::Ping => 100,
+                Step::Enabled => 110,
+                _ => return Act::Well,
+            })
+        })
+    };
+    let server = Server::start(script);
+    let change = Do::RosterSet {
+        change: loadgen::plan::RosterChange::Set,
+        to: loadgen::plan::Destination::Partner,
+        name: Some(text("A & B")),
+        group: None,
+    };
+    let steps = then(
+        vec![login(), Do::StreamManagement { resume: false }, Do::Roster, change, Do::Ping { to: None }],
+        online().into_iter().skip(1),
+    );
+    let outcome = run(plan(&server, 10, steps), &server);
+    agree(&outcome, &server.truth());
+    slow(outcome.timing(Timing::Connect), 10, 0);
+    slow(outcome.timing(Timing::Features), 20, 20);
+    slow(outcome.timing(Timing::Authenticate), 10, 70);
+    slow(outcome.timing(Timing::Bind), 10, 50);
+    slow(outcome.timing(Timing::OpenSession), 10, 60);
+    slow(outcome.timing(Timing::Login), 10, 220);
+    slow(outcome.timing(Timing::SmEnable), 10, 110);
+    slow(outcome.timing(Timing::Roster), 10, 70);
+    slow(outcome.timing(Timing::RosterSet), 10, 80);
+    slow(outcome.timing(Timing::Ping), 10, 100);
+    slow(outcome.timing(Timing::PresenceEcho), 10, 90);
+    slow(outcome.timing(Timing::Session), 10, 670);
+    assert_eq!(outcome.count(Counter::UsersStarted), 10);
+    assert_eq!(outcome.count(Counter::UsersFinished), 10);
+    assert_eq!(outcome.count(Counter::IqAnswered), server.truth().iq_answers);
+    assert_eq!((server.truth().scram, server.truth().plain), (10, 0));
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+}
+
+/// Ten users log in; what the server does wrong is done to some of them.
+fn logins(script: Script, change: impl FnOnce(&mut Plan)) -> (Outcome, Truth) {
+    let server = Server::start(script);
+    let mut plan = plan(&server, 10, vec![login()]);
+    plan.options.keep_going = true;
+    // Nothing under way has to be waited for when a connection was broken.
+    plan.options.drain_ms = 0;
+    change(&mut plan);
+    let outcome = run(plan, &server);
+    (outcome, server.truth())
+}
+
+/// So many failed, all for this reason.
+fn failed(outcome: &Outcome, truth: &Truth, count: u64, kind: &str) {
+    assert_eq!(outcome.error(kind), count, "{kind} in {:?}", outcome.errors);
+    assert_eq!(outcome.count(Counter::LoginErrors), count);
+    assert_eq!(outcome.count(Counter::Logins), 10 - count);
+    assert_eq!(outcome.timing(Timing::Login).count, 10 - count);
+    assert_eq!(truth.logins, 10 - count);
+    assert_eq!(outcome.count(Counter::UsersFinished), 10 - count);
+    assert_eq!(outcome.count(Counter::SessionsLost), 0);
+    assert_eq!(outcome.gauge(Gauge::Users), 0);
+}
+
+#[test]
+fn the_first_login_that_fails_ends_the_run_with_the_reason() {
+    let script = Script { accounts: 0, ..Script::default() };
+    let (outcome, truth) = logins(script, |plan| {
+        plan.options.keep_going = false;
+        plan.phases[0].batch = 1;
+        plan.phases[0].rate = 20.0;
+    });
+    let reason = outcome.refused.as_deref().expect("the run ends with a reason");
+    assert!(reason.contains("u0@load.test") && reason.contains("not-authorized"), "{reason}");
+    assert_eq!((outcome.count(Counter::LoginErrors), outcome.count(Counter::Logins)), (1, 0));
+    assert!(truth.connections < 10, "users still arrived: {truth:?}");
+}
+
+#[test]
+fn wrong_passwords_fail_and_the_others_go_on() {
+    for mechanism in ["PLAIN", "SCRAM-SHA-1"] {
+        let script = Script { mechanisms: vec![mechanism], ..Script::default() };
+        let (outcome, truth) = logins(script, |plan| {
+            let password = |user: u32| if user % 3 == 1 { "wrong".to_owned() } else { format!("p{user}") };
+            let rows = (0..10).map(|user| (format!("u{user}"), password(user))).collect();
+            plan.accounts.source = AccountSource::List(rows);
+        });
+        failed(&outcome, &truth, 3, "login:not-authorized");
+        assert_eq!(truth.failed_logins, 3);
+        assert_eq!(outcome.refused, None);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_know_the_password_either_is_not_believed() {
+    let script = Script { mechanisms: vec!["SCRAM-SHA-1"], wrong_signature: true, ..Script::default() };
+    let (outcome, truth) = logins(script, |_| {});
+    assert_eq!((outcome.error("login:sasl"), outcome.count(Counter::LoginErrors)), (10, 10));
+    assert_eq!((outcome.count(Counter::Logins), truth.logins, truth.scram), (0, 0, 10));
+}
+
+#[test]
+fn the_strongest_mechanism_is_taken_unless_the_plan_wants_another() {
+    let both = || Script { mechanisms: vec!["PLAIN", "SCRAM-SHA-1"], ..Script::default() };
+    let (outcome, truth) = logins(both(), |_| {});
+    failed(&outcome, &truth, 0, "");
+    assert_eq!((truth.scram, truth.plain), (10, 0));
+    let (outcome, truth) = logins(both(), |plan| {
+        plan.sessions[0].steps = vec![Do::Login { mechanisms: vec!["PLAIN".to_owned()], resource: None }];
+    });
+    failed(&outcome, &truth, 0, "");
+    assert_eq!((truth.scram, truth.plain), (0, 10));
+    let (outcome, _) = logins(both(), |plan| {
+        plan.sessions[0].steps =
+            vec![Do::Login { mechanisms: vec!["SCRAM-SHA-512".to_owned()], resource: None }];
+    });
+    assert_eq!(outcome.error("login:no-mechanism"), 10);
+}
+
+#[test]
+fn sessions_are_opened_where_they_are_asked_for() {
+    for (old_session, opened) in
+        [(OldSession::Absent, 0), (OldSession::Optional, 0), (OldSession::Required, 10)]
+    {
+        let (outcome, truth) = logins(Script { old_session, ..Script::default() }, |_| {});
+        failed(&outcome, &truth, 0, "");
+        assert_eq!((truth.sessions_opened, outcome.timing(Timing::OpenSession).count), (opened, opened));
+    }
+}
+
+#[test]
+fn a_connection_that_ends_in_a_login_is_a_failed_login_of_its_kind() {
+    let (step, how) = (Step::Success, How::Fin);
+    let cases = [
+        (Step::Features, How::Fin, "login:closed"),
+        (Step::Features, How::Reset, "login:closed"),
+        (step, how, "login:authentication"),
+        (Step::Success, How::Reset, "login:authentication"),
+        (Step::Bind, How::Fin, "login:closed"),
+        (Step::Bind, How::Error("policy-violation"), "login:stream-error"),
+    ];
+    for (at, how, kind) in cases {
+        // The first to come here are hit, at whichever of the two streams.
+        let script =
+            Script::acting(move |step, n| if step == at && n < 4 { Act::Close(how) } else { Act::Well });
+        let (outcome, truth) = logins(script, |_| {});
+        failed(&outcome, &truth, 4, kind);
+        assert_eq!(
+            outcome.error("stream:policy-violation"),
+            if how == How::Error("policy-violation") { 4 } else { 0 }
+        );
+    }
+}
+
+#[test]
+fn logins_without_an_answer_time_out() {
+    for step in [Step::Features, Step::Success, Step::Bind] {
+        let script = Script::acting(move |at, n| if at == step && n < 3 { Act::Nothing } else { Act::Well });
+        let (outcome, truth) = logins(script, |plan| plan.options.answer_timeout_ms = 300);
+        failed(&outcome, &truth, 3, "login:timeout");
+        assert_eq!(outcome.count(Counter::Timeouts), 3);
+    }
+}
+
+#[test]
+fn a_port_where_nobody_listens_is_tried_as_often_as_the_plan_says() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (outcome, truth) = logins(Script::default(), |plan| {
+        plan.target.addresses = vec![free];
+        plan.options.retries = 2;
+        plan.options.retry_ms = 20;
+    });
+    assert_eq!((outcome.count(Counter::ConnectErrors), outcome.error("connect:refused")), (30, 30));
+    assert_eq!((outcome.error("login:connect"), outcome.count(Counter::LoginErrors)), (10, 10));
+    assert_eq!((outcome.count(Counter::Connections), truth.connections), (0, 0));
+}
+
+#[test]
+fn a_connection_that_does_not_come_about_times_out() {
+    // A listener with a full queue drops what knocks.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let first = std::net::TcpStream::connect(address).unwrap();
+    let (outcome, _) = logins(Script::default(), |plan| {
+        plan.target.addresses = vec![address];
+        plan.options.connect_timeout_ms = 200;
+        plan.options.answer_timeout_ms = 200;
+    });
+    drop(first);
+    assert_eq!((outcome.error("connect:timeout"), outcome.count(Counter::ConnectErrors)), (10, 10));
+    assert_eq!((outcome.error("login:connect"), outcome.count(Counter::LoginErrors)), (10, 10));
+}
+
+#[test]
+fn both_kinds_of_tls_are_timed() {
+    for (tls, security, streams) in
+        [(Tls::Starttls, Security::Starttls, 3), (Tls::Direct, Security::Direct, 2)]
+    {
+        let server = Server::start(Script { tls, mechanisms: vec!["SCRAM-SHA-1"], ..Script::default() });
+        let mut plan = plan(&server, 10, online());
+        plan.target.security = security;
+        plan.target.tls.resume = true;
+        let (outcome, truth) = (run(plan, &server), server.truth());
+        assert_eq!((outcome.count(Counter::Logins), truth.logins), (10, 10), "{:?}", outcome.errors);
+        assert_eq!(outcome.timing(Timing::Tls).count, 10);
+        assert_eq!(outcome.timing(Timing::Features).count, 10 * streams);
+        assert_eq!(outcome.count(Counter::StanzasIn), truth.stanzas_out);
+        assert_eq!(outcome.count(Counter::StanzasOut), truth.stanzas_in);
+        assert_eq!(outcome.count(Counter::BytesOut), truth.bytes_in);
+        // The last thing of each connection is an alert of 24 bytes, which is not waited for.
+        let unread = truth.bytes_out - outcome.count(Counter::BytesIn);
+        assert!(unread <= 10 * 24, "{unread} bytes were not counted");
+    }
+}
+
+#[test]
+fn tls_that_is_not_offered_or_not_spoken_is_a_failed_login() {
+    let starttls = |plan: &mut Plan| plan.target.security = Security::Starttls;
+    let (outcome, truth) = logins(Script::default(), starttls);
+    assert_eq!((outcome.error("login:no-starttls"), truth.logins), (10, 0));
+    // Direct TLS meets a server that speaks plain.
+    let script =
+        Script::acting(
+            |step, _| if step == Step::Accept { Act::Bytes(b"<hello/>".to_vec()) } else { Act::Well },
+        );
+    let (outcome, truth) = logins(script, |plan| plan.target.security = Security::Direct);
+    assert_eq!((outcome.error("login:tls"), truth.logins), (10, 0), "{:?}", outcome.errors);
+}
+
+/// RFC 6120 section 5.4.3.3: what stands behind `<proceed/>` in the clear may come from anybody.
+#[test]
+fn plain_text_behind_proceed_ends_the_login() {
+    let injected =
+        "<stream:features><mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/></stream:features>";
+    let script = Script {
+        tls: Tls::Starttls,
+        ..Script::acting(
+            move |step, _| {
+                if step == Step::Starttls { Act::Then(injected.to_owned()) } else { Act::Well }
+            },
+        )
+    };
+    let (outcome, truth) = logins(script, |plan| {
+        plan.target.security = Security::Starttls;
+    });
+    assert_eq!(
+        (outcome.error("login:tls"), outcome.count(Counter::LoginErrors)),
+        (10, 10),
+        "{:?}",
+        outcome.errors
+    );
+    assert_eq!(truth.logins, 0);
+}
+
+#[test]
+fn accounts_are_created_and_removed() {
+    let script = Script { accounts: 4, ..Script::default() };
+    let (outcome, truth) = logins(script, |plan| {
+        plan.sessions[0].steps = vec![
+            Do::Connect,
+            Do::Register,
+            Do::Authenticate { mechanisms: Vec::new(), credentials: None },
+            Do::Bind { resource: Some(text("here")) },
+            Do::Unregister,
+        ];
+    });
+    assert_eq!((truth.registered, truth.removed, truth.logins), (6, 10, 10), "{:?}", outcome.errors);
+    assert_eq!((outcome.timing(Timing::Register).count, outcome.error("register:exists")), (6, 4));
+    assert_eq!((outcome.count(Counter::Logins), outcome.count(Counter::IqErrors)), (10, 4));
+}
+
+#[test]
+fn anonymous_users_take_the_names_they_are_given() {
+    let script = Script { mechanisms: vec!["ANONYMOUS"], ..Script::default() };
+    let (outcome, truth) = logins(script, |plan| {
+        plan.accounts.source = AccountSource::Anonymous { count: 10 };
+        let xml = loadgen::plan::Text(vec![
+            loadgen::plan::Piece::Literal(
+                "<iq type='get' id='say'><say xmlns='urn:test:say'><word>".to_owned(),
+            ),
+            loadgen::plan::Piece::Jid,
+            loadgen::plan::Piece::Literal("</word></say></iq>".to_owned()),
+        ]);
+        let say = Do::Raw { xml, ack: Ack::Any, checks: Default::default() };
+        plan.sessions[0].steps = vec![login(), say];
+    });
+    failed(&outcome, &truth, 0, "");
+    let mut names: Vec<&str> =
+        truth.bodies.iter().filter_map(|jid| jid.split_once('@').map(|(name, _)| name)).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 10);
+    assert!(names.iter().all(|name| name.starts_with("guest")), "{names:?}");
+}

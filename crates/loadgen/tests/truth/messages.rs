@@ -1,0 +1,122 @@
+//! The account of messages: sent, delivered, lost, duplicated, reordered, refused, waiting, delayed.
+
+use loadgen::measure::{Counter, Gauge, Timing};
+use loadgen::plan::{Ack, Destination};
+
+use crate::support::plans::{acked, lasting, message, online, plan, stay, then, times};
+use crate::support::port::{Outcome, run};
+use crate::support::script::{Absent, Act, Script, Step, Truth};
+use crate::support::server::Server;
+
+/// What both sides must agree on whatever happens to messages.
+pub(crate) fn agree(outcome: &Outcome, truth: &Truth) {
+    assert_eq!(truth.wrong, Vec::<String>::new());
+    let pairs = [
+        (Counter::Connections, truth.connections),
+        (Counter::Logins, truth.logins),
+        (Counter::MessagesSent, truth.messages),
+        (Counter::MessagesElsewhere, truth.elsewhere),
+        (Counter::MessagesDelivered, truth.forwarded),
+        (Counter::MessagesDelayed, truth.fetched),
+        (Counter::MessagesDuplicate, truth.duplicated),
+        (Counter::MessagesReordered, truth.swapped),
+        (Counter::MessagesRefused, truth.refused),
+        (Counter::PresenceSent, truth.presences_in),
+        (Counter::PresenceReceived, truth.presences_out),
+        (Counter::IqErrors, truth.iq_errors),
+        (Counter::StanzasOut, truth.stanzas_in),
+        (Counter::StanzasIn, truth.stanzas_out),
+        (Counter::BytesOut, truth.bytes_in),
+        (Counter::BytesIn, truth.bytes_out),
+    ];
+    for (counter, expected) in pairs {
+        assert_eq!(outcome.count(counter), expected, "{}", counter.name());
+    }
+    let left = (truth.stored - truth.fetched) + truth.dropped;
+    assert_eq!(outcome.lost + outcome.waiting, left);
+    assert_eq!(outcome.gauge(Gauge::UnderWay), left as i64);
+    assert_eq!(outcome.timing(Timing::Message).count, truth.forwarded - truth.fetched);
+    assert_eq!(outcome.timing(Timing::MessageStored).count, truth.fetched);
+    for gauge in [Gauge::Users, Gauge::Connected, Gauge::Online, Gauge::Acceptable] {
+        assert_eq!(outcome.gauge(gauge), 0, "{}", gauge.name());
+    }
+}
+
+fn exchange(script: Script, users: u32, count: u32) -> (Outcome, Truth) {
+    let server = Server::start(script);
+    let steps = then(online(), [times(count, vec![message(Destination::Partner)]), stay()]);
+    let outcome = run(lasting(plan(&server, users, steps), 500), &server);
+    let truth = server.truth();
+    assert_eq!(truth.messages, u64::from(users * count));
+    agree(&outcome, &truth);
+    (outcome, truth)
+}
+
+#[test]
+fn a_good_server_loses_nothing() {
+    let (outcome, truth) = exchange(Script::default(), 20, 50);
+    assert_eq!((truth.forwarded, outcome.lost, outcome.waiting), (1_000, 0, 0));
+    assert_eq!(outcome.count(Counter::MessagesToOnline), 1_000);
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+}
+
+#[test]
+fn each_seventh_message_that_is_dropped_is_lost() {
+    let script =
+        Script::acting(|step, n| if step == Step::Message && n % 7 == 6 { Act::Nothing } else { Act::Well });
+    let (outcome, truth) = exchange(script, 20, 50);
+    assert_eq!(truth.dropped, 1_000 / 7);
+    assert_eq!((outcome.lost, outcome.waiting), (truth.dropped, 0));
+}
+
+#[test]
+fn each_ninth_message_that_comes_twice_is_a_duplicate() {
+    let script =
+        Script::acting(|step, n| if step == Step::Message && n % 9 == 0 { Act::Twice } else { Act::Well });
+    let (outcome, truth) = exchange(script, 20, 50);
+    assert_eq!((truth.duplicated, outcome.lost), (112, 0));
+}
+
+#[test]
+fn messages_of_two_users_that_change_places_are_out_of_order() {
+    // Held is the first of two, so that nobody's last message is held for ever.
+    let script =
+        Script::acting(|step, n| if step == Step::Message && n % 10 == 0 { Act::Hold } else { Act::Well });
+    let (outcome, truth) = exchange(script, 2, 100);
+    assert!(truth.swapped > 0);
+    assert_eq!(outcome.lost, 0);
+}
+
+#[test]
+fn messages_that_come_back_are_refused_and_not_lost() {
+    let script =
+        Script::acting(|step, n| if step == Step::Message && n % 4 == 1 { Act::Refuse } else { Act::Well });
+    let (outcome, truth) = exchange(script, 20, 20);
+    assert_eq!((truth.refused, outcome.lost, outcome.waiting), (100, 0, 0));
+}
+
+#[test]
+fn messages_for_users_who_are_not_there_wait() {
+    let server = Server::start(Script::default());
+    // Users 0 to 9 log in; all twenty accounts are addressed.
+    let mut plan = plan(&server, 20, then(online(), [acked(Destination::Ring(10), Ack::None), stay()]));
+    plan.phases[0].max_users = Some(10);
+    let outcome = run(lasting(plan, 400), &server);
+    let truth = server.truth();
+    assert_eq!((truth.messages, truth.stored), (10, 10));
+    agree(&outcome, &truth);
+    assert_eq!((outcome.lost, outcome.waiting), (0, 10));
+    assert_eq!(outcome.count(Counter::MessagesToOnline), 0);
+}
+
+#[test]
+fn messages_for_users_who_are_not_there_can_come_back() {
+    let server = Server::start(Script { absent: Absent::Refuse, ..Script::default() });
+    let mut plan = plan(&server, 20, then(online(), [acked(Destination::Offline, Ack::None), stay()]));
+    plan.phases[0].max_users = Some(10);
+    let outcome = run(lasting(plan, 400), &server);
+    let truth = server.truth();
+    assert_eq!((truth.messages, truth.refused), (10, 10));
+    agree(&outcome, &truth);
+    assert_eq!((outcome.lost, outcome.waiting), (0, 0));
+}
