@@ -28,6 +28,8 @@ enum Command {
     Plays(plays::Args),
     /// Start ejabberd, Prosody or Throng with accounts and rosters, to measure by hand.
     Peers(bench::peers::command::Args),
+    /// Run the published workloads against Throng, ejabberd and Prosody, and keep reports.
+    Reports(bench::peers::reports::Args),
     /// The floor of the benchmarks: a relay that parses nothing.
     #[command(hide = true)]
     Relay(bench::relay::Args),
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Plays(args) => plays::run(&args),
         Command::Peers(args) => bench::peers::command::run(&args),
+        Command::Reports(args) => bench::peers::reports::run(&args),
         Command::Relay(args) => bench::relay::run(&args),
     }
 }

@@ -27,6 +27,7 @@ mod ejabberd;
 pub(crate) mod load;
 mod probe;
 mod prosody;
+pub(crate) mod reports;
 mod ring;
 mod throng;
 pub(crate) mod tree;

@@ -1,0 +1,225 @@
+//! `cargo xtask reports`: the published workloads against Throng, ejabberd and Prosody, and what is kept of each run.
+//!
+//! Each run starts its server anew with the accounts and rosters that the workload wants, and runs `throng load` with the
+//! workload's own shape. Kept under `docs/reports/` are a JSON with one second of five and without histograms, and a
+//! picture of the page by headless Chromium; the whole run stays under `target/peers/reports`.
+//!
+//! Left out: repetition. One run a server and workload; read them together with the noise that docs/performance.md tells.
+//! The trap: ports of closed connections rest for a minute, so runs come from different loopback addresses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use super::super::process::Guarded;
+use super::super::report::note;
+use super::{Peer, Wanted, command, folder, tail, throng, up};
+
+/// The workloads and the contacts that they want of each account.
+const WORKLOADS: [(&str, usize); 9] = [
+    ("tigase-roster-0", 0),
+    ("tigase-roster-10", 10),
+    ("tigase-roster-20", 20),
+    ("tigase-roster-30", 30),
+    ("tigase-roster-40", 40),
+    ("tigase-roster-50", 50),
+    ("tigase-30k", 10),
+    ("tigase-500k", 0),
+    ("tigase-300k-roster50", 50),
+];
+/// Of so many seconds one is kept.
+const KEPT: u64 = 5;
+
+/// Flags of `cargo xtask reports`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Connections of each run: the limit of open files of one server process is 20 000.
+    #[arg(long, default_value_t = 19_000)]
+    connections: usize,
+    /// How many times faster than published.
+    #[arg(long, default_value_t = 2.0)]
+    time_scale: f64,
+    /// How long to stay once all are there.
+    #[arg(long, default_value = "20s")]
+    hold: String,
+    /// One workload only; may be given several times.
+    #[arg(long)]
+    workload: Vec<String>,
+    /// One server only; may be given several times.
+    #[arg(long, value_enum)]
+    peer: Vec<Peer>,
+    /// Leave out runs that are kept already.
+    #[arg(long)]
+    missing: bool,
+    /// Throng's program; without it `cargo build --release` makes it.
+    #[arg(long, value_name = "PATH")]
+    server: Option<PathBuf>,
+}
+
+/// Carries the runs out. Exit code 2 when one could not be.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match all(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            note(&format!("xtask reports: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn all(args: &Args) -> Result<()> {
+    command::setup()?;
+    let program = throng::program(args.server.as_deref())?;
+    let kept = crate::tidy::root().join("docs/reports");
+    fs::create_dir_all(&kept)?;
+    for name in &args.workload {
+        ensure!(WORKLOADS.iter().any(|(known, _)| known == name), "{name} is not among the workloads");
+    }
+    let mut turn = 0;
+    for (workload, roster) in WORKLOADS {
+        if !args.workload.is_empty() && !args.workload.iter().any(|name| name == workload) {
+            continue;
+        }
+        for peer in [Peer::Throng, Peer::Ejabberd, Peer::Prosody] {
+            let file = kept.join(format!("{workload}-{}.json", peer.name()));
+            if (!args.peer.is_empty() && !args.peer.contains(&peer)) || (args.missing && file.exists()) {
+                continue;
+            }
+            turn += 1;
+            let dir = one(args, &program, workload, roster, peer, turn)
+                .with_context(|| format!("{workload} against {}", peer.name()))?;
+            thin(&dir.join("run.json"), &file)?;
+            picture(&dir.join("report.html"), &file.with_extension("png"))?;
+        }
+    }
+    Ok(())
+}
+
+/// One run; answers its folder.
+fn one(args: &Args, program: &Path, workload: &str, roster: usize, peer: Peer, turn: u32) -> Result<PathBuf> {
+    let wanted = Wanted { server: Some(program.to_path_buf()), ..Wanted::new(args.connections + 1, roster) };
+    let mut server = up(peer, &wanted)?;
+    let dir = folder("reports")?.join(format!("{workload}-{}", peer.name()));
+    let _ = fs::remove_dir_all(&dir);
+    let first = 2 + turn * 4 % 240;
+    let mut load = Command::new(program);
+    load.args(["load", workload, "--target", &server.address().to_string()])
+        .args(["--connections", &args.connections.to_string()])
+        .args(["--time-scale", &args.time_scale.to_string(), "--hold", &args.hold])
+        .args(["--source", &format!("127.0.0.{first}-127.0.0.{}", first + 3)])
+        .args(["--label", peer.name(), "--keep-going", "--plain", "--out"])
+        .arg(&dir);
+    for pid in server.pids() {
+        load.args(["--pid", &pid.to_string()]);
+    }
+    let log = folder("reports")?.join(format!("{workload}-{}.log", peer.name()));
+    note(&format!("{workload} against {}", peer.name()));
+    let mut child = Guarded::start(&load, &log)?;
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        server.check()?;
+        if let Err(error) = child.check() {
+            // It has ended; whether well is seen by what it left.
+            if dir.join("run.json").exists() {
+                break;
+            }
+            bail!("throng load: {error}; its log ends:\n{}", tail(&log));
+        }
+    }
+    note(&tail(&log));
+    Ok(dir)
+}
+
+/// Keeps one second of five, and no histograms.
+fn thin(from: &Path, to: &Path) -> Result<()> {
+    let mut run: Value = serde_json::from_str(&fs::read_to_string(from)?)?;
+    let keep = |entry: &Value| entry["at"].as_u64().is_none_or(|at| at.is_multiple_of(KEPT));
+    for series in ["seconds", "server"] {
+        if let Some(entries) = run[series].as_array_mut() {
+            entries.retain(keep);
+        }
+    }
+    if let Some(timings) = run["totals"]["timings"].as_object_mut() {
+        for timing in timings.values_mut() {
+            timing["histogram"]["buckets"] = Value::Array(Vec::new());
+        }
+    }
+    round(&mut run);
+    // Paths of this machine say nothing to a reader elsewhere.
+    run["about"]["command"] = Value::from("");
+    let mut text = String::from("{\n");
+    let fields = run.as_object().context("the run is no object")?;
+    for (index, (name, value)) in fields.iter().enumerate() {
+        let comma = if index + 1 < fields.len() { "," } else { "" };
+        text.push_str(&format!("\"{name}\": {value}{comma}\n"));
+    }
+    text.push_str("}\n");
+    Ok(fs::write(to, text)?)
+}
+
+/// Three decimals are more than was measured.
+fn round(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let rounded = (number.as_f64().unwrap_or(0.0) * 1_000.0).round() / 1_000.0;
+            *value = Value::from(rounded);
+        }
+        Value::Array(entries) => entries.iter_mut().for_each(round),
+        Value::Object(fields) => fields.values_mut().for_each(round),
+        _ => {}
+    }
+}
+
+/// The upper part of a page, where its key figures and first charts are.
+pub(super) fn picture(page: &Path, to: &Path) -> Result<()> {
+    let profile = folder("chromium")?;
+    let mut chromium = Command::new("chromium");
+    chromium
+        .args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--window-size=1000,1500",
+        ])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(format!("--screenshot={}", to.display()))
+        .arg(format!("file://{}", page.canonicalize()?.display()));
+    let log = folder("reports")?.join("chromium.log");
+    let status = Guarded::start(&chromium, &log)?.wait()?;
+    ensure!(status.success() && to.exists(), "chromium made no picture: {}", tail(&log));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::thin;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn what_is_kept_is_small_and_still_a_run() {
+        let dir = std::env::temp_dir().join(format!("throng-reports-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (from, to) = (dir.join("run.json"), dir.join("kept.json"));
+        let run = json!({
+            "format": 1,
+            "about": { "command": "/somewhere/throng load" },
+            "seconds": (0..12).map(|at| json!({ "at": at, "generator_cpu": 0.123_456 })).collect::<Vec<_>>(),
+            "totals": { "timings": { "login": { "summary": { "p99": 7 }, "histogram": { "buckets": [[1, 2]] } } } },
+        });
+        std::fs::write(&from, run.to_string()).unwrap();
+        thin(&from, &to).unwrap();
+        let kept: Value = serde_json::from_str(&std::fs::read_to_string(&to).unwrap()).unwrap();
+        let seconds: Vec<_> =
+            kept["seconds"].as_array().unwrap().iter().map(|s| s["at"].as_u64().unwrap()).collect();
+        assert_eq!(seconds, [0, 5, 10]);
+        assert_eq!(kept["seconds"][0]["generator_cpu"], json!(0.123));
+        assert_eq!(kept["totals"]["timings"]["login"]["summary"]["p99"], json!(7));
+        assert_eq!(kept["totals"]["timings"]["login"]["histogram"]["buckets"], json!([]));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
