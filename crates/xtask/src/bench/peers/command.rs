@@ -3,7 +3,11 @@
 //! `up` keeps the server in the foreground; SIGINT, SIGTERM and SIGHUP end it in order. Data of earlier starts is replaced.
 //! The lines that begin with `port`, `pid` and `pids` are for scripts.
 
+use std::io;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -56,40 +60,40 @@ pub(super) fn setup() -> Result<()> {
 }
 
 fn keep(peer: Peer, wanted: &Wanted) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // Before the server starts: a signal that comes earlier must not leave it behind.
-    let mut signals = runtime.block_on(async { Signals::new() })?;
+    let ready = Arc::new(AtomicBool::new(false));
+    let told = signals(Arc::clone(&ready))?;
     let mut server = up(peer, wanted)?;
+    ready.store(true, Ordering::SeqCst);
     let pids: Vec<String> = server.pids().iter().map(u32::to_string).collect();
     out(&format!("port {}", server.address().port()));
     out(&format!("pid {}", server.id()));
     out(&format!("pids {}", pids.join(" ")));
     note("Ctrl-C ends it");
-    runtime.block_on(async {
-        loop {
-            tokio::select! {
-                () = signals.any() => return Ok(()),
-                () = tokio::time::sleep(Duration::from_secs(1)) => server.check()?,
-            }
-        }
-    })
+    while told.recv_timeout(Duration::from_secs(1)).is_err() {
+        server.check()?;
+    }
+    Ok(())
 }
 
-/// The signals that end the command.
-struct Signals([tokio::signal::unix::Signal; 3]);
-
-impl Signals {
-    fn new() -> Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self([
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ]))
-    }
-
-    async fn any(&mut self) {
-        let [int, term, hup] = &mut self.0;
-        tokio::select! { _ = int.recv() => {}, _ = term.recv() => {}, _ = hup.recv() => {} }
-    }
+/// Waits for a signal in a thread. Before the server is ready it ends the program at once, and what was started ends with it;
+/// afterwards the channel says it, and the server is ended in order.
+fn signals(ready: Arc<AtomicBool>) -> Result<Receiver<()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let (tell, told) = sync_channel(1);
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let streams: io::Result<Vec<_>> = runtime.block_on(async { kinds.into_iter().map(signal).collect() });
+    let mut streams = streams?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        runtime.block_on(async {
+            let [int, term, hup] = &mut streams[..] else { return };
+            tokio::select! { _ = int.recv() => {}, _ = term.recv() => {}, _ = hup.recv() => {} }
+        });
+        if !ready.load(Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+        // The other end waits as long as the server lives.
+        let _ = tell.try_send(());
+    })?;
+    Ok(told)
 }

@@ -9,6 +9,7 @@
 //! The trap: Prosody is one thread. Past one core its delays grow without end and its listen queue overflows, which clients see as
 //! connections that never open.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
@@ -31,31 +32,63 @@ const SALT: &str = "6a2ad3f2-6f0e-4bd0-8f5b-3a8f5c1f7a10";
 /// Writes configuration and accounts, and answers the command that runs the server.
 pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Result<Command> {
     installed("prosody")?;
-    let data = folder.join("run");
-    fresh(&data)?;
-    let (accounts, rosters) = (data.join(DOMAIN).join("accounts"), data.join(DOMAIN).join("roster"));
-    fresh(&accounts)?;
-    fresh(&rosters)?;
-    let keys = keys(wanted);
-    for number in 0..wanted.accounts {
-        let name = format!("{}.dat", wanted.user(number));
-        let account = match wanted.passwords {
-            Passwords::Scram => keys.clone(),
-            Passwords::Plain | Passwords::Numbered => {
-                format!("return {{\n\t[\"password\"] = \"{}\";\n}};\n", wanted.secret(number))
-            }
-        };
-        fs::write(accounts.join(&name), account).context("an account could not be written")?;
-        if wanted.roster > 0 {
-            fs::write(rosters.join(&name), roster(wanted, number))
-                .context("a roster could not be written")?;
-        }
-    }
+    let data = folder.join(format!("{}x{}", wanted.accounts, wanted.roster));
+    write(wanted, &data)?;
     let config = folder.join("prosody.cfg.lua");
     fs::write(&config, configuration(wanted, folder, &data, address)?)?;
     let mut serve = Command::new("prosody");
     serve.arg("-F").arg("--config").arg(&config);
     Ok(serve)
+}
+
+/// Writes the files of all accounts, or of those that an earlier run changed.
+///
+/// Tens of thousands of small files take seconds on an idle disk and minutes on a busy one, hence only what is missing or newer than `stamp`.
+fn write(wanted: &Wanted, data: &Path) -> Result<()> {
+    let stamp = data.join("stamp");
+    let holds = format!("{} {} {:?} 1", wanted.prefix, wanted.password, wanted.passwords);
+    let written = fs::read_to_string(&stamp).is_ok_and(|text| text == holds);
+    let since = if written { Some(fs::metadata(&stamp)?.modified()?) } else { None };
+    let domain = data.join(DOMAIN);
+    if written {
+        // Offline messages and the like.
+        for entry in fs::read_dir(&domain)? {
+            let entry = entry?;
+            if !["accounts", "roster"].map(OsString::from).contains(&entry.file_name()) {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+    } else {
+        fresh(data)?;
+    }
+    let (accounts, rosters) = (domain.join("accounts"), domain.join("roster"));
+    fs::create_dir_all(&accounts)?;
+    fs::create_dir_all(&rosters)?;
+    let keys = keys(wanted);
+    let stale = |path: &Path| {
+        let changed = fs::metadata(path).and_then(|data| data.modified());
+        since.is_none_or(|since| changed.is_ok_and(|changed| changed > since) || !path.exists())
+    };
+    for number in 0..wanted.accounts {
+        let name = format!("{}.dat", wanted.user(number));
+        let (account, contacts) = (accounts.join(&name), rosters.join(&name));
+        if stale(&account) {
+            let text = match wanted.passwords {
+                Passwords::Scram => keys.clone(),
+                Passwords::Plain | Passwords::Numbered => {
+                    format!("return {{\n\t[\"password\"] = \"{}\";\n}};\n", wanted.secret(number))
+                }
+            };
+            fs::write(account, text).context("an account could not be written")?;
+        }
+        if wanted.roster > 0 && stale(&contacts) {
+            fs::write(contacts, roster(wanted, number)).context("a roster could not be written")?;
+        }
+    }
+    if !written {
+        fs::write(&stamp, holds)?;
+    }
+    Ok(())
 }
 
 /// The file of an account with hashed passwords, the same for all.
