@@ -241,7 +241,7 @@ impl Live {
 
 impl Watch for Live {
     fn line(&mut self, text: &str) {
-        if !self.quiet && !(self.in_place && self.drawn) {
+        if !(self.quiet || self.in_place && self.drawn) {
             out::error(text);
         }
     }

@@ -1,1 +1,87 @@
+//! The command line as people type it.
+
+use clap::{CommandFactory, Parser};
+
 use super::*;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    load: Load,
+}
+
+fn load(words: &str) -> Result<Load, String> {
+    let words = std::iter::once("load").chain(words.split_ascii_whitespace());
+    Line::try_parse_from(words).map(|line| line.load).map_err(|error| error.to_string())
+}
+
+#[test]
+fn flags_do_not_contradict_one_another() {
+    Line::command().debug_assert();
+}
+
+#[test]
+fn the_first_word_is_a_plan_unless_it_is_a_command() {
+    let found = load("tigase-30k --target a:1 --target b:2 -n 500").unwrap();
+    assert!(found.word.is_none());
+    assert_eq!(found.run.plan.as_deref(), Some("tigase-30k"));
+    assert_eq!(found.run.shape.target, ["a:1", "b:2"]);
+    assert_eq!(found.run.shape.connections, Some(500));
+    let found = load("./worker").unwrap();
+    assert_eq!(found.run.plan.as_deref(), Some("./worker"));
+    // Near to a command, and still a plan.
+    assert_eq!(load("workers").unwrap().run.plan.as_deref(), Some("workers"));
+    let found = load("worker --join a:1 --token t").unwrap();
+    assert!(
+        matches!(found.word, Some(Word::Worker(Worker { join, token, .. })) if join == "a:1" && token == "t")
+    );
+    let found = load("capacity steady --target a:1 --by messages --delivery-ms 50").unwrap();
+    let Some(Word::Capacity(asked)) = found.word else { panic!("not capacity") };
+    assert_eq!(
+        (asked.by, asked.delivery_ms, asked.run.plan.as_deref()),
+        (By::Messages, 50.0, Some("steady"))
+    );
+    assert!(matches!(load("compare a b").unwrap().word, Some(Word::Compare { .. })));
+    assert!(load("--list").unwrap().list);
+}
+
+#[test]
+fn what_belongs_together_is_asked_for_together() {
+    for words in [
+        "x --cert a",
+        "x --key a",
+        "x --expect 2",
+        "x --children",
+        "x --users f --user-prefix u",
+        "x --connections 0",
+        "x --duration soon",
+        "x --tls maybe",
+        "worker --join a:1",
+        "compare a",
+        "x y",
+    ] {
+        assert!(load(words).is_err(), "{words}");
+    }
+}
+
+#[test]
+fn several_values_are_lists() {
+    let found = load("x --pid 1,2 --pid 3 --mechanism PLAIN,SCRAM-SHA-1 --source a --source b").unwrap().run;
+    assert_eq!(found.watch.pid, [1, 2, 3]);
+    assert_eq!(found.shape.mechanism, ["PLAIN", "SCRAM-SHA-1"]);
+    assert_eq!(found.shape.source, ["a", "b"]);
+}
+
+#[test]
+fn without_a_plan_or_with_an_unknown_one_nothing_begins() {
+    let refused = |words: &str| match super::plan::read(&load(words).unwrap().run) {
+        Err(Failure::Usage(error)) => error.to_string(),
+        _ => panic!("{words}"),
+    };
+    assert!(refused("--target 127.0.0.1").starts_with("no workload is named"));
+    assert!(refused("tigase-30").contains("no workload \"tigase-30\""));
+    assert!(refused("not-there.toml").contains("not-there.toml cannot be read"));
+    assert!(refused("idle --target 127.0.0.1:x").contains("--target"));
+    assert!(refused("idle --time-scale 0").contains("--time-scale 0 makes no sense"));
+    assert!(refused("idle --password-file not-there").contains("--password-file not-there cannot be read"));
+}

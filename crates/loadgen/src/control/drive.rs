@@ -72,15 +72,19 @@ pub(crate) struct Moment {
 
 /// Does the run. An error means that it never began or that it failed without figures.
 pub(crate) fn drive(mut setup: Setup, watch: &mut dyn Watch, interrupts: &Interrupts) -> Result<Run> {
-    if setup.token.is_empty() {
+    let (events, inbox) = sync_channel(EVENTS);
+    let random = setup.token.is_empty();
+    if random {
         setup.token = handshake::random_text()?;
     }
-    let (events, inbox) = sync_channel(EVENTS);
     let mut gate = Gate::open(setup.listen, setup.token.clone())?;
     if let Some(address) = gate.public() {
+        // A token that was given is known to those who shall know it.
+        let token = if random { setup.token.as_str() } else { "…" };
         watch.line(&format!(
-            "Waiting for {} workers: throng load worker --join {address} --token {}",
-            setup.expect, setup.token
+            "Waiting for {} of other machines: throng load worker --join {} --token {token}",
+            if setup.expect == 1 { "1 worker".to_owned() } else { format!("{} workers", setup.expect) },
+            shown(address)
         ));
     }
     let mut local = Local::start(setup.workers, gate.local()?, &setup.token, &events)?;
@@ -91,6 +95,15 @@ pub(crate) fn drive(mut setup: Setup, watch: &mut dyn Watch, interrupts: &Interr
     // Connections are closed by now, so workers end by themselves.
     drop(local);
     run
+}
+
+/// An address as others can use it; what listens everywhere is reached by this machine's name.
+fn shown(address: SocketAddr) -> String {
+    if !address.ip().is_unspecified() {
+        return address.to_string();
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}:{}", name.trim(), address.port())
 }
 
 fn gather(

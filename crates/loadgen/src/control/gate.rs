@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use anyhow::{Context, Result};
 
@@ -62,14 +62,9 @@ impl Gate {
     /// What has come since the last call; never waits.
     pub(crate) fn poll(&mut self) -> Vec<Came> {
         let mut came = Vec::new();
-        loop {
-            match self.results.try_recv() {
-                Ok(one) => {
-                    self.busy -= 1;
-                    came.push(one);
-                }
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok(one) = self.results.try_recv() {
+            self.busy -= 1;
+            came.push(one);
         }
         for listener in &self.listeners {
             while self.busy < AT_ONCE {

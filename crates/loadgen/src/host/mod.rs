@@ -48,7 +48,7 @@ impl Host {
             }
         }
         for url in &self.metrics {
-            fetch(&agent(), url).with_context(|| {
+            fetch(url).with_context(|| {
                 format!("--metrics {url} cannot be read; give a page in the text format of Prometheus")
             })?;
         }
@@ -125,18 +125,15 @@ impl Drop for Sampler {
     }
 }
 
-fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder().timeout_global(Some(Duration::from_millis(900))).build().new_agent()
-}
-
-fn fetch(agent: &ureq::Agent, url: &str) -> Result<Page> {
-    let mut answer = agent.get(url).call()?;
+/// One connection for each look: the page may be served by who counts them.
+fn fetch(url: &str) -> Result<Page> {
+    let request = ureq::get(url).config().timeout_global(Some(Duration::from_millis(900))).build();
+    let mut answer = request.call()?;
     let text = answer.body_mut().with_config().limit(PAGE).read_to_string()?;
     Ok(Page::read(&text))
 }
 
 fn watch(host: Host, start_us: u64, stop: &AtomicBool, tell: &SyncSender<Look>) {
-    let agent = agent();
     let mut processes = Processes::new(&host);
     let mut pages: BTreeMap<String, (u64, Page)> = BTreeMap::new();
     // The first look is where rates begin.
@@ -160,7 +157,7 @@ fn watch(host: Host, start_us: u64, stop: &AtomicBool, tell: &SyncSender<Look>) 
         let mut look = Look { at, server: processes.look(at), ..Look::default() };
         for url in &host.metrics {
             let asked = clock::now_us();
-            match fetch(&agent, url) {
+            match fetch(url) {
                 Ok(page) => {
                     if let Some((before, earlier)) = pages.get(url) {
                         look.series.extend(page.since(earlier, (asked - before) as f64 / 1e6));
@@ -293,7 +290,7 @@ mod tests {
             )
             .unwrap();
         });
-        let page = fetch(&agent(), &url).unwrap();
+        let page = fetch(&url).unwrap();
         served.join().unwrap();
         let earlier = Page::read("# TYPE a_total counter\na_total 3\n");
         assert_eq!(page.since(&earlier, 2.0), [("a_total/s".to_owned(), 2.0)]);

@@ -1,3 +1,5 @@
+//! The course of runs, reports in and commands out, without sockets and on a clock that the test owns.
+
 use super::*;
 use crate::report::model::WorkerRun;
 

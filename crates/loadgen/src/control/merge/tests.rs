@@ -1,3 +1,5 @@
+//! The arithmetic of merging: every figure against one that is counted by hand.
+
 use super::*;
 use crate::report::model::WorkerRun;
 
