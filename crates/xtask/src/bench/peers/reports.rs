@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// Leave out runs that are kept already.
     #[arg(long)]
     missing: bool,
+    /// The servers take this port and the two behind it; each has its own when none is given.
+    #[arg(long)]
+    port: Option<u16>,
     /// Throng's program; without it `cargo build --release` makes it.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
@@ -101,7 +104,9 @@ fn all(args: &Args) -> Result<()> {
 
 /// One run; answers its folder.
 fn one(args: &Args, program: &Path, workload: &str, roster: usize, peer: Peer, turn: u32) -> Result<PathBuf> {
-    let wanted = Wanted { server: Some(program.to_path_buf()), ..Wanted::new(args.connections + 1, roster) };
+    let port = args.port.map(|port| port + peer as u16);
+    let wanted =
+        Wanted { port, server: Some(program.to_path_buf()), ..Wanted::new(args.connections + 1, roster) };
     let mut server = up(peer, &wanted)?;
     let dir = folder("reports")?.join(format!("{workload}-{}", peer.name()));
     let _ = fs::remove_dir_all(&dir);
