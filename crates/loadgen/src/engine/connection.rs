@@ -54,11 +54,11 @@ impl Engine {
 
     /// Begins to connect. What is measured counts from `due` of the user.
     pub(super) fn connect(&mut self, slot: u32) {
-        let addresses = match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_ref())
-        {
-            Some((addresses, _)) => addresses.as_slice(),
-            None => &self.plan.target.addresses,
-        };
+        let addresses =
+            match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
+                Some((addresses, _)) => addresses.as_slice(),
+                None => &self.plan.target.addresses,
+            };
         let turn = self.next_turn;
         self.next_turn += 1;
         let to = addresses[turn % addresses.len()];
@@ -117,7 +117,7 @@ impl Engine {
 
     /// Protection of this user's connection.
     pub(super) fn security(&self, slot: u32) -> Security {
-        match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_ref()) {
+        match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
             Some((_, security)) => *security,
             None => self.plan.target.security,
         }

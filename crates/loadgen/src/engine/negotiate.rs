@@ -419,7 +419,7 @@ impl Engine {
     /// Enables stream management.
     pub(super) fn enable_management(&mut self, slot: u32, resume: bool) {
         let user = &mut self.users[slot as usize];
-        user.extra().management = Some(Management { lost_at: now_us(), ..Management::default() });
+        user.extra().management = Some(Box::new(Management { lost_at: now_us(), ..Management::default() }));
         user.wait = Wait::Enabled;
         let enable: &[u8] = if resume {
             b"<enable xmlns='urn:xmpp:sm:3' resume='true'/>"

@@ -245,7 +245,7 @@ impl Engine {
                 return Next::Block;
             }
             Step::ChangeTarget { addresses, security } => {
-                self.users[slot as usize].extra().target = Some((addresses.clone(), *security));
+                self.users[slot as usize].extra().target = Some(Box::new((addresses.clone(), *security)));
                 return Next::Go;
             }
             Step::Disconnect => return self.disconnect(slot),

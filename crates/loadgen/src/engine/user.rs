@@ -198,17 +198,19 @@ pub(crate) struct Features {
 pub(crate) struct Extra {
     pub(crate) frames: Vec<Frame>,
     pub(crate) variables: Vec<(String, String)>,
-    pub(crate) activities: Vec<u64>,
+    pub(crate) activities: Box<[u64]>,
     /// End of `Meanwhile` or `Bounce`.
     pub(crate) until: u64,
-    pub(crate) management: Option<Management>,
+    pub(crate) management: Option<Box<Management>>,
     /// Where `ChangeTarget` points.
-    pub(crate) target: Option<(Vec<std::net::SocketAddr>, Security)>,
+    pub(crate) target: Option<Box<(Vec<std::net::SocketAddr>, Security)>>,
     /// Local part that the server gave to an anonymous user.
     pub(crate) anonymous: Option<Box<str>>,
     /// Repetitions of the current raw step by `match`.
     pub(crate) repeats: u32,
 }
+
+const _: () = assert!(size_of::<Extra>() <= 120);
 
 /// A loop or a transaction in progress.
 #[derive(Clone, Copy, Debug)]

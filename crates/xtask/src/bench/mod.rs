@@ -49,6 +49,8 @@ enum Bench {
     Presence(presence::Args),
     /// The load generator beside Tsung 1.7, with the same scenario against ejabberd.
     Load(peers::load::Args),
+    /// Memory and CPU of the load generator itself.
+    Generator(peers::generator::Args),
     /// Everything with shorter intervals; prints a Markdown table.
     All(target::Options),
 }
@@ -56,7 +58,7 @@ enum Bench {
 /// Runs a bench. Exit code 1 when a budget is missed, 2 when the bench could not be run.
 pub(crate) fn run(args: &Args) -> ExitCode {
     // Its clients are programs of their own.
-    let foreign = matches!(args.bench, Bench::Load(_));
+    let foreign = matches!(args.bench, Bench::Load(_) | Bench::Generator(_));
     let result = if cfg!(debug_assertions) && !foreign { optimised() } else { measure(&args.bench) };
     match result {
         Ok(code) => code,
@@ -91,6 +93,7 @@ fn measure(bench: &Bench) -> Result<ExitCode> {
         Bench::Memory(args) => memory::run(args, &mut report)?,
         Bench::Presence(args) => presence::run(args, &mut report)?,
         Bench::Load(args) => peers::load::run(args, &mut report)?,
+        Bench::Generator(args) => peers::generator::run(args, &mut report)?,
         Bench::All(options) => {
             let mut options = options.clone();
             options.rounds = Some(options.rounds(3));

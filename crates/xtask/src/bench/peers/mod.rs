@@ -24,6 +24,7 @@ use super::report::note;
 
 pub(crate) mod command;
 mod ejabberd;
+pub(crate) mod generator;
 pub(crate) mod load;
 mod probe;
 mod prosody;
@@ -105,6 +106,9 @@ pub(crate) struct Wanted {
     /// Throng's program; without it `cargo build --release` makes it.
     #[arg(long, value_name = "PATH")]
     pub(crate) server: Option<PathBuf>,
+    /// Offer STARTTLS; Throng only.
+    #[arg(long)]
+    pub(crate) offer_tls: bool,
 }
 
 impl Wanted {
@@ -118,6 +122,7 @@ impl Wanted {
             password: "secret".into(),
             passwords: Passwords::Scram,
             server: None,
+            offer_tls: false,
         }
     }
 

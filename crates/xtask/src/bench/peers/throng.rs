@@ -27,8 +27,9 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
         "domains = [\"{DOMAIN}\"]\ndata_dir = \"{data}\"\n\n\
          [storage]\nurl = \"sqlite:{data}/throng.db\"\n\n\
          [auth]\niterations = 4096\n\n\
-         [[listen]]\nkind = \"c2s\"\naddress = \"{address}\"\ntls = \"off\"\nplain_without_tls = true\n",
+         [[listen]]\nkind = \"c2s\"\naddress = \"{address}\"\ntls = \"{tls}\"\nplain_without_tls = true\n",
         data = data.display(),
+        tls = if wanted.offer_tls { "optional" } else { "off" },
     );
     fs::write(&config, text)?;
     let mut bulk = Command::new(&program);
