@@ -202,6 +202,7 @@ fn the_command_line_wins() {
         [target]
         address = "no-such-host.invalid:5222"
         domain = "a.example"
+        only_tls12 = true
         [accounts]
         domain = "b.example"
         prefix = "x"
@@ -258,7 +259,7 @@ fn the_command_line_wins() {
     assert_eq!(plan.target.sources, arguments.sources);
     assert_eq!((plan.target.domain.as_str(), plan.accounts.domain.as_str()), ("c.example", "c.example"));
     assert_eq!(plan.target.security, Security::Starttls);
-    assert!(plan.target.tls.resume);
+    assert!(plan.target.tls.resume && plan.target.tls.only_tls12, "TLS of both is put together");
     let (prefix, password) = ("y".to_owned(), "pw".to_owned());
     assert_eq!(
         plan.accounts.source,
@@ -381,5 +382,16 @@ fn every_key_is_in_the_reference() {
         for key in known.split(", ") {
             assert!(REFERENCE.contains(&format!("`{key}`")), "{section} {key}");
         }
+    }
+}
+
+#[test]
+fn every_workload_is_in_the_reference() {
+    for workload in crate::plan::workloads() {
+        let name = workload.name;
+        let family = name.rsplit_once('-').map_or(name, |(family, _)| family);
+        let shortened = name.starts_with("tigase-roster-") || name.starts_with("atom-cluster-");
+        let wanted = if shortened { format!("`{family}-") } else { format!("`{name}`") };
+        assert!(REFERENCE.contains(&wanted), "{name}");
     }
 }
