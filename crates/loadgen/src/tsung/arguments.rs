@@ -62,11 +62,7 @@ impl Reader<'_> {
         let expected = arrivals(&plan);
         match arguments.connections {
             Some(wanted) => self.connections(&mut plan, wanted, expected),
-            None => {
-                // Arrivals are random: a few more than expected may come.
-                let most = (expected + 4.0 * expected.sqrt()).ceil().max(1.0);
-                plan.options.connections = users.min(most as u32).max(1);
-            }
+            None => plan.options.connections = users.min(most(&plan)).max(1),
         }
         self.check_barriers(&plan, arrivals(&plan));
         secure(&mut plan, arguments.security);
@@ -146,6 +142,20 @@ fn arrivals(plan: &Plan) -> f64 {
     let phases: f64 =
         plan.phases.iter().map(|phase| in_phase(phase.rate, phase.duration_ms, phase.max_users)).sum();
     phases + plan.starts.len() as f64
+}
+
+/// Users that may arrive in all. Arrivals are random, so a few more than on average may come.
+fn most(plan: &Plan) -> u32 {
+    let phases: f64 = plan
+        .phases
+        .iter()
+        .map(|phase| {
+            let usual = in_phase(phase.rate, phase.duration_ms, None);
+            let many = usual + 4.0 * usual.sqrt();
+            phase.max_users.map_or(many, |max| many.min(f64::from(max)))
+        })
+        .sum();
+    (phases + plan.starts.len() as f64).ceil() as u32
 }
 
 fn in_phase(rate: f64, duration_ms: Option<u64>, max_users: Option<u32>) -> f64 {

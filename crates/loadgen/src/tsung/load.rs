@@ -5,7 +5,7 @@
 //!
 //! Trap: a session that a phase's `session_setup` does not name keeps its own weight in that phase.
 
-use super::reader::{Node, Reader, attribute, elements, milliseconds};
+use super::reader::{Node, Reader, attribute, child, elements, milliseconds};
 use super::session::Choice;
 use crate::plan::{Phase, Start};
 
@@ -51,6 +51,10 @@ impl Reader<'_> {
         }
         if phases.is_empty() && starts.is_empty() {
             self.wrong(load, "load", "nobody arrives: there is no arrivalphase and no user");
+        }
+        if phases.iter().any(|(_, phase)| phase.weights.is_none()) {
+            let at = child(root, "sessions").unwrap_or(load);
+            self.check_weights(at, "sessions", &sessions.weights, sessions.percent);
         }
         phases.sort_by_key(|(number, _)| *number);
         starts.sort_by_key(|start: &Start| start.at_ms);

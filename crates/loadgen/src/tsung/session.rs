@@ -109,6 +109,9 @@ impl Reader<'_> {
 
     /// Whether weights make sense: percent come to 100, others to more than 0.
     pub(super) fn check_weights(&mut self, node: Node<'_>, key: &str, weights: &[f64], percent: bool) {
+        if weights.is_empty() {
+            return;
+        }
         let sum: f64 = weights.iter().sum();
         if percent && (sum - 100.0).abs() >= 0.05 {
             self.wrong(node, key, format!("the probabilities of the sessions come to {sum}, not to 100"));

@@ -1,0 +1,102 @@
+//! Tsung scenarios: each file of `tests/tsung` is read, and what comes out is compared with the `.txt` beside it, where the
+//! plan stands step by step, or every sentence of what is ignored and refused.
+//!
+//! Left out: whether a server likes what the plan says; that is shown by runs.
+//!
+//! Trap: a difference is written to a file in the target folder, to be read before it is taken over.
+
+#[path = "tsung/outline.rs"]
+mod outline;
+
+#[path = "tsung/hostile.rs"]
+mod hostile;
+
+#[path = "tsung/command_line.rs"]
+mod command_line;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use throng_loadgen::plan::{Arguments, Mistake, Plan};
+use throng_loadgen::tsung::{self, Note};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tsung")
+}
+
+fn text_of(name: &str) -> String {
+    fs::read_to_string(folder().join(name)).unwrap()
+}
+
+/// Reads a scenario of the folder, whose files are there too.
+fn read(name: &str, arguments: &Arguments) -> Result<(Plan, Vec<Note>), Vec<Mistake>> {
+    read_text(&text_of(&format!("{name}.xml")), arguments)
+}
+
+fn read_text(text: &str, arguments: &Arguments) -> Result<(Plan, Vec<Note>), Vec<Mistake>> {
+    let mut files = |path: &str| -> io::Result<String> {
+        fs::read_to_string(folder().join(path)).map_err(|_| io::Error::other("there is no such file"))
+    };
+    tsung::read(text, "scenario", arguments, &mut files)
+}
+
+/// Compares what a scenario becomes with the text beside it.
+fn compare(name: &str, accepted: bool) {
+    let result = read(name, &Arguments::default());
+    assert_eq!(result.is_ok(), accepted, "{name}: {result:#?}");
+    let mut found = String::new();
+    match &result {
+        Ok((plan, notes)) => {
+            for note in notes {
+                let _ = writeln!(found, "note {note}");
+            }
+            found.push_str(&outline::of(plan));
+            let json = serde_json::to_string(plan).unwrap();
+            assert_eq!(
+                &serde_json::from_str::<Plan>(&json).unwrap(),
+                plan,
+                "{name} is not the same after a journey as JSON"
+            );
+        }
+        Err(mistakes) => {
+            for mistake in mistakes {
+                let _ = writeln!(found, "{mistake}");
+            }
+        }
+    }
+    let wanted = fs::read_to_string(folder().join(format!("{name}.txt"))).unwrap_or_default();
+    if found != wanted {
+        let actual = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.txt"));
+        fs::write(&actual, &found).unwrap();
+        panic!("{name}: another outcome than in {name}.txt, see {}:\n{found}", actual.display());
+    }
+}
+
+macro_rules! scenarios {
+    ($accepted:literal: $($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            compare(stringify!($name), $accepted);
+        })*
+    };
+}
+
+mod accepted {
+    use super::compare;
+
+    scenarios!(true: simple legacy roster csv variables loops tls starttls register phases global change_type ignored
+        options thinktime thinktime_override presence anonymous included);
+
+    #[test]
+    fn matches() {
+        compare("match", true);
+    }
+}
+
+mod refused {
+    use super::compare;
+
+    scenarios!(false: muc pubsub bosh websocket http http_within jsonpath erlang digest wrong order accounts);
+}

@@ -1,0 +1,148 @@
+//! Files that want to hurt the reader: bombs of entities, depth, size, broken XML, other roots.
+//!
+//! Left out: files that the caller's `files` refuses to read are the caller's to bound.
+
+use std::fmt::Write as _;
+use std::io;
+
+use throng_loadgen::plan::Arguments;
+use throng_loadgen::tsung;
+
+use super::{read_text, text_of};
+
+/// Every sentence that comes back.
+fn sentences(text: &str) -> String {
+    match read_text(text, &Arguments::default()) {
+        Ok(_) => "accepted".to_owned(),
+        Err(mistakes) => mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+#[test]
+fn a_bomb_of_entities_is_counted_before_it_goes_off() {
+    let mut text = "<!DOCTYPE tsung [<!ENTITY a0 \"ha\">".to_owned();
+    for n in 1..=30 {
+        let before = n - 1;
+        let _ = write!(text, "<!ENTITY a{n} \"&a{before};&a{before};&a{before};\">");
+    }
+    text.push_str("]><tsung>&a30;</tsung>");
+    assert_eq!(sentences(&text), "its entities would grow to more than 32 MB");
+}
+
+#[test]
+fn a_long_entity_that_is_named_often_is_counted_too() {
+    let long = "x".repeat(100_000);
+    let often = "&a;".repeat(10_000);
+    let text = format!("<!DOCTYPE tsung [<!ENTITY a \"{long}\">]><tsung>{often}</tsung>");
+    assert_eq!(sentences(&text), "its entities would grow to more than 32 MB");
+}
+
+#[test]
+fn an_entity_that_holds_itself_ends() {
+    let text = "<!DOCTYPE tsung [<!ENTITY a \"&b;\"><!ENTITY b \"&a;\">]><tsung>&a;</tsung>";
+    let said = sentences(text);
+    assert!(said.contains("no well-formed XML"), "{said}");
+}
+
+#[test]
+fn files_that_name_each_other_end() {
+    let text = "<!DOCTYPE tsung [<!ENTITY a SYSTEM \"a.xml\">]>\n<tsung>\n&a;</tsung>";
+    let mut read = 0;
+    let mut files = |_: &str| -> io::Result<String> {
+        read += 1;
+        Ok("<x>\n&a;</x>".to_owned())
+    };
+    let mistakes = tsung::read(text, "x", &Arguments::default(), &mut files).unwrap_err();
+    assert_eq!(mistakes[0].to_string(), "line 2: a.xml: a.xml: more than 4 files within files");
+    assert_eq!(read, 4);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_said_with_its_line() {
+    let text = "<!DOCTYPE tsung [<!ENTITY a SYSTEM \"none.xml\">]>\n<tsung>\n\n&a;</tsung>";
+    assert_eq!(sentences(text), "line 4: none.xml: there is no such file");
+}
+
+#[test]
+fn elements_within_elements_do_not_fill_the_stack() {
+    let deep = 50_000;
+    let inner = format!("{}{}", "<for var=\"i\" from=\"1\" to=\"2\">".repeat(deep), "</for>".repeat(deep));
+    let text = text_of("simple.xml").replace("<thinktime value=\"2\"/>", &inner);
+    assert_eq!(sentences(&text), "line 34: for: more than 40 elements within elements");
+}
+
+#[test]
+fn ten_megabytes_are_read_to_the_end() {
+    let mut many = String::with_capacity(11 << 20);
+    while many.len() < 10 << 20 {
+        many.push_str(
+            "<request><jabber type=\"chat\" ack=\"no_ack\" destination=\"online\" size=\"-1\"/></request>\n",
+        );
+    }
+    let text = text_of("simple.xml").replace("<thinktime value=\"2\"/>", &many);
+    let said = sentences(&text);
+    assert_eq!(said.lines().count(), 101);
+    assert!(said.ends_with("mistakes more"), "{}", said.lines().last().unwrap());
+    let good = text.replace("size=\"-1\"", "size=\"1\"");
+    let (plan, _) = read_text(&good, &Arguments::default()).unwrap();
+    assert!(plan.sessions[0].steps.len() > 100_000);
+}
+
+#[test]
+fn more_than_the_limit_is_refused_at_once() {
+    let text = format!("<tsung>{}</tsung>", " ".repeat(33 << 20));
+    assert_eq!(sentences(&text), "the file has more than 32 MB");
+}
+
+#[test]
+fn ampersands_without_an_end_cost_no_more_than_others() {
+    let text = format!(
+        "<!DOCTYPE tsung [<!ENTITY a \"b\"><!ENTITY f SYSTEM \"f\">]><tsung>{}</tsung>",
+        "&".repeat(8 << 20)
+    );
+    assert!(sentences(&text).contains("no well-formed XML"));
+}
+
+#[test]
+fn what_is_no_scenario_is_said() {
+    assert_eq!(sentences("<html/>"), "line 1: html: no Tsung scenario: the root element is not \"tsung\"");
+    assert!(sentences("").contains("no well-formed XML"));
+    assert!(sentences("<tsung>").contains("no well-formed XML"));
+    assert!(sentences("<tsung>\n<clients>\n</tsung>").starts_with("line 3: no well-formed XML"));
+    assert!(sentences("\u{0}\u{1}").contains("no well-formed XML"));
+    assert!(sentences("<!DOCTYPE tsung [").contains("no well-formed XML"));
+    assert!(sentences("<!DOCTYPE tsung [ <!ENTITY").contains("no well-formed XML"));
+    assert!(sentences("<!DOCTYPE tsung [ <!ENTITY a SYSTEM").contains("no well-formed XML"));
+}
+
+#[test]
+fn an_empty_scenario_says_all_that_is_missing() {
+    let said = sentences("<tsung/>");
+    assert_eq!(
+        said,
+        "line 1: sessions: there is no session\n\
+         line 1: tsung: there is no load\n\
+         there is no server"
+    );
+}
+
+#[test]
+fn a_scenario_is_told_from_other_files() {
+    assert!(tsung::is_scenario(&text_of("simple.xml")));
+    assert!(tsung::is_scenario(&text_of("included.xml")));
+    assert!(tsung::is_scenario("<!DOCTYPE tsung [<!ENTITY a \"]>\">]>\n<!-- <x> --><tsung loglevel='x'/>"));
+    assert!(!tsung::is_scenario("<html><tsung/></html>"));
+    assert!(!tsung::is_scenario("[target]\nhost = \"<tsung>\""));
+    assert!(!tsung::is_scenario(""));
+}
+
+#[test]
+fn a_scenario_cut_anywhere_or_with_a_byte_changed_is_only_refused() {
+    let text = text_of("included.xml");
+    for (at, _) in text.char_indices() {
+        let _ = sentences(&text[..at]);
+        let mut changed = text.as_bytes().to_vec();
+        changed[at] = b'"';
+        let _ = sentences(&String::from_utf8_lossy(&changed));
+    }
+}
