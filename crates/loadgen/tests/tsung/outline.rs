@@ -65,8 +65,11 @@ fn short(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Object(fields) => {
-            let parts: Vec<String> =
-                fields.iter().filter(|(_, v)| !empty(v)).map(|(k, v)| format!("{k}={}", short(v))).collect();
+            let parts: Vec<String> = fields
+                .iter()
+                .filter(|(k, v)| k.starts_with(char::is_uppercase) || !empty(v))
+                .map(|(k, v)| format!("{k}={}", short(v)))
+                .collect();
             format!("{{{}}}", parts.join(" "))
         }
         Value::Array(items) if !items.is_empty() && items.iter().all(is_piece) => {
