@@ -5,6 +5,8 @@
 //!
 //! Trap: a difference is written to a file in the target folder, to be read before it is taken over.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what is wrong by failing")]
+
 #[path = "tsung/outline.rs"]
 mod outline;
 
@@ -19,8 +21,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use throng_loadgen::plan::{Arguments, Mistake, Plan};
+use throng_loadgen::plan::{Arguments, Facts, Mistake, Plan, check};
 use throng_loadgen::tsung::{self, Note};
+
+/// A machine that is large enough for everything.
+const MACHINE: Facts =
+    Facts { files: 1 << 20, cores: 16, memory: 1 << 40, ports: (1_024, 65_535), server_here: false };
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tsung")
@@ -53,6 +59,7 @@ fn compare(name: &str, accepted: bool) {
                 let _ = writeln!(found, "note {note}");
             }
             found.push_str(&outline::of(plan));
+            assert_eq!(check(plan, &MACHINE), [], "{name} cannot be run");
             let json = serde_json::to_string(plan).unwrap();
             assert_eq!(
                 &serde_json::from_str::<Plan>(&json).unwrap(),

@@ -45,6 +45,7 @@ impl Reader<'_> {
                 [Piece::Variable(variable)] => flow.rows.get(variable).map(|at| (*at, variable.clone())),
                 _ => None,
             };
+            // Where they are read is noted below.
             let mut unknown = Flow::default();
             let names = self.text(node, &mut unknown, name, true);
             let passwords = self.text(node, &mut unknown, password, true);
@@ -156,9 +157,8 @@ impl Reader<'_> {
             Some(table) => (table.name.clone(), &table.rows),
             None => return AccountSource::List(Vec::new()),
         };
-        let column = |row: &[String], at: u16| {
-            row.get(usize::from(at)).map(|text| text.trim_end_matches('\r').to_owned())
-        };
+        let column =
+            |row: &[String], at: u16| row.get(usize::from(at)).filter(|text| !text.is_empty()).cloned();
         let list: Vec<(String, String)> =
             rows.iter().filter_map(|row| Some((column(row, name)?, column(row, password)?))).collect();
         if list.len() < rows.len() {

@@ -86,7 +86,7 @@ impl Reader<'_> {
         let users = plan.accounts.count();
         if wanted > users {
             self.wrong_plan(format!(
-                "--connections {wanted}: there are {users} accounts (userid_max or the lines of a file); --accounts says \
+                "--connections {wanted}: there are {users} accounts (userid_max or the lines of a file); --count says \
                  how many the server has"
             ));
         }

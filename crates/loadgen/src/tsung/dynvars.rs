@@ -122,14 +122,18 @@ impl Reader<'_> {
         let random =
             source == "local_file" || self.choice(node, "order", &["iter", "random"]) == Some("random");
         let table = self.table(node, id, &delimiter)?;
-        let widest = self
-            .tables
-            .get(usize::from(table))
-            .map_or(0, |table| table.rows.iter().map(Vec::len).max().unwrap_or(0));
-        if widest < columns {
-            let text =
-                format!("the file {id} has {widest} columns for {columns} variables; the rest stays empty");
-            self.note(node, text);
+        if let Some(table) = self.tables.get_mut(usize::from(table)) {
+            let mut short = false;
+            for row in table.rows.iter_mut().filter(|row| row.len() < columns) {
+                row.resize(columns, String::new());
+                short = true;
+            }
+            if short {
+                let text = format!(
+                    "not every line of the file {id} has {columns} columns; what is missing is empty"
+                );
+                self.note(node, text);
+            }
         }
         let columns = (0..columns).map(|column| u16::try_from(column).unwrap_or(u16::MAX));
         Some(columns.map(|column| Value::Row { table, column, random }).collect())

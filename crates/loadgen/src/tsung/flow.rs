@@ -2,7 +2,7 @@
 //!
 //! Left out: nothing is run; where two ways lead to a place (`if`), only what both agree on is known.
 //!
-//! Trap: variables are checked by name over the whole session, not by order: a loop may set later what it uses earlier.
+//! Trap: a variable that is read before it is set has the value `undefined` in Tsung, so it is set to that at the beginning.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -34,8 +34,8 @@ pub(super) struct Flow {
     pub(super) credentials: Option<(Text, Text)>,
     /// Variables that something sets.
     pub(super) set: HashSet<String>,
-    /// Variables that something reads, with the line of the first place.
-    pub(super) used: Vec<(String, u32)>,
+    /// Variables that something reads before anything sets them, with the line of the first place.
+    pub(super) early: Vec<(String, u32)>,
     /// Table and column from which variables were last set.
     pub(super) rows: HashMap<String, (u16, u16)>,
     /// The table whose line is the account, and the variable with the name.
@@ -55,8 +55,8 @@ pub(super) struct Flow {
 impl Flow {
     /// Notes that a variable is read.
     pub(super) fn uses(&mut self, name: &str, line: u32) {
-        if !self.used.iter().any(|(used, _)| used == name) {
-            self.used.push((name.to_owned(), line));
+        if !self.set.contains(name) && !self.early.iter().any(|(early, _)| early == name) {
+            self.early.push((name.to_owned(), line));
         }
     }
 }

@@ -127,19 +127,22 @@ impl Reader<'_> {
             own_rows(&mut steps, *table, variable);
         }
         self.numbered(&flow, self.line(node));
-        if flow.used.iter().any(|(used, _)| used == USER_ID) {
-            steps.insert(0, Step::Set(vec![(USER_ID.to_owned(), Value::Text(Text(vec![Piece::Number])))]));
-            flow.set.insert(USER_ID.to_owned());
-        }
-        for (name, line) in &flow.used {
-            if !flow.set.contains(name) {
-                self.note_line(
-                    *line,
-                    format!("nothing sets the variable {name} in this session, so it stays empty"),
+        let mut first = Vec::new();
+        for (variable, line) in &flow.early {
+            let value =
+                if variable == USER_ID { Piece::Number } else { Piece::Literal("undefined".to_owned()) };
+            if variable != USER_ID && !flow.set.contains(variable) {
+                let text = format!(
+                    "nothing sets the variable {variable} in this session; it is \"undefined\", as in Tsung"
                 );
+                self.note_line(*line, text);
             }
+            first.push((variable.clone(), Value::Text(Text(vec![value]))));
         }
-        if steps.is_empty() {
+        if !first.is_empty() {
+            steps.insert(0, Step::Set(first));
+        }
+        if elements(node).next().is_none() {
             self.wrong(node, &format!("session {name}"), "does nothing");
         }
         steps

@@ -36,7 +36,7 @@ fn more_connections_than_accounts_are_a_mistake() {
     let mistakes = read("simple", &Arguments { connections: Some(501), ..Arguments::default() }).unwrap_err();
     assert_eq!(
         mistakes[0].to_string(),
-        "--connections 501: there are 500 accounts (userid_max or the lines of a file); --accounts says how many the server \
+        "--connections 501: there are 500 accounts (userid_max or the lines of a file); --count says how many the server \
          has"
     );
     let accounts = AccountArguments { count: Some(501), ..AccountArguments::default() };

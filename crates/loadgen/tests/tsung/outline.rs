@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 use throng_loadgen::plan::{Options, Plan};
 
-pub fn of(plan: &Plan) -> String {
+pub(super) fn of(plan: &Plan) -> String {
     let mut out = String::new();
     let value = serde_json::to_value(plan).unwrap();
     for key in ["title", "target", "accounts", "transactions"] {
