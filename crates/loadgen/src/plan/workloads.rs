@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    /// What WORKLOADS.md gives: connections, accounts, contacts, arrivals a second, hold in minutes.
+    /// What was published or, for arrivals of the first, follows from it: connections, accounts, contacts, arrivals a second, hold in minutes.
     const TABLE: &[(&str, u32, u64, u32, f64, u64)] = &[
         ("tigase-30k", 30_000, 200_004, 4, 10.0, 144),
         ("tigase-500k", 622_000, 622_000, 0, 200.0, 80),

@@ -1,4 +1,7 @@
 //! Ports, files and memory of this machine against what is asked.
+//!
+//! Left out: what other machines of the run bring, and ports that closed connections still hold (TIME-WAIT).
+//! Trap: memory is what idle connections need; queues of a server that does not read come on top.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,7 @@
 //! `[accounts]` and `[prepare]`: who logs in, and what the server must hold before.
+//!
+//! Left out: whether the server does hold it; the first login tells. Trap: with a stride the server needs more accounts
+//! than there are users, since the ring of the rosters goes through all of them.
 
 use super::super::{AccountSource, Accounts, Arguments, csv};
 use super::reader::Section;

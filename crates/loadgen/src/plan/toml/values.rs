@@ -1,4 +1,7 @@
 //! The small languages inside the texts of a plan: spans of time, amounts, placeholders, destinations, addresses.
+//!
+//! Left out: arithmetic beyond `connections * 5`. Trap: a host name is resolved to one address only, IPv4 before IPv6, or
+//! every second connection would fail at a server that listens on one of them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 

@@ -1,4 +1,4 @@
-//! Every step of the TOML form and what it becomes.
+//! Every step of the TOML form, in its short and its long writing, and what it becomes.
 
 use super::*;
 use crate::plan::{
