@@ -65,6 +65,7 @@ pub(super) fn capacity(asked: &Capacity) -> Result<(), Failure> {
     if base.shape.hold.is_none() && base.shape.duration.is_none() {
         base.shape.hold = Some(STAY_MS);
     }
+    once::one_token(&mut base)?;
     let given = plan::read(&base)?;
     let (name, connections) = (given.plan.name.clone(), given.plan.options.connections);
     let least = 2;

@@ -71,6 +71,16 @@ fn facts(given: &Given, host: &Host) -> Facts {
     }
 }
 
+/// Workers that stay for several runs need one token for all of them.
+pub(super) fn one_token(asked: &mut Run) -> Result<(), Failure> {
+    if asked.crew.listen.is_some() && asked.crew.token.is_none() {
+        let token = handshake::random_text()?;
+        out::error(&format!("Workers of other machines: throng load worker --stay --join … --token {token}"));
+        asked.crew.token = Some(token);
+    }
+    Ok(())
+}
+
 /// Everything that is known before the first connection.
 pub(super) fn setup(asked: &Run, given: Given) -> Result<Setup, Failure> {
     let host = Host {

@@ -1,8 +1,9 @@
 //! `throng load prepare`: the accounts and rosters of a plan, made in-band on any server that allows it.
 //!
 //! Accounts come by XEP-0077 (2.4) section 3.1, rosters by subscriptions (RFC 6121 section 3): everybody asks the nearest
-//! neighbours in a ring and accepts whoever asks. Three runs: register; ask and accept; once more for the first users, who
-//! had left when the last ones asked them. Left out: names, groups, removal of what an earlier plan has left.
+//! neighbours in a ring and accepts whoever asks. Three runs: register; ask and accept; accept what was asked after one had
+//! left, which closes the ring and makes up for a server that was slow. Left out: names, groups, removal of what an
+//! earlier plan has left.
 //!
 //! Trap: servers limit registrations by address and time, and it is off in most; then their own tools must do it, and on
 //! Throng `--print` gives the command.
@@ -27,7 +28,8 @@ const STAY_MS: f64 = 3_000.0;
 
 /// `throng load prepare`.
 pub(super) fn prepare(asked: &Prepare) -> Result<(), Failure> {
-    let given = plan::read(&asked.run)?;
+    let mut base = asked.run.clone();
+    let given = plan::read(&base)?;
     let ring = asked.ring.or(given.preparation.as_ref().map(|wanted| wanted.roster)).unwrap_or(0);
     if asked.print {
         let Some(wanted) = &given.preparation else {
@@ -43,6 +45,7 @@ pub(super) fn prepare(asked: &Prepare) -> Result<(), Failure> {
         return Err(Failure::usage("the users of this plan are anonymous and have no accounts"));
     }
     let rate = asked.run.shape.rate.unwrap_or(RATE);
+    once::one_token(&mut base)?;
     let interrupts = Interrupts::listen()?;
     let directory =
         once::directory(&asked.run.output, &format!("prepare-{}", given.plan.name), clock::unix_seconds());
@@ -50,14 +53,14 @@ pub(super) fn prepare(asked: &Prepare) -> Result<(), Failure> {
     if ring > 0 {
         let around = ring.div_ceil(2);
         stages.push(subscribe(&given.plan, &accounts, rate, around));
-        stages.push(accept(&given.plan, &first(&accounts, around), rate));
+        stages.push(accept(&given.plan, &accounts, rate));
     }
     for plan in stages {
         let name = plan.name.clone();
         out::error(&format!("{}: {}", name, plan.title));
         let stage = Given { plan, preparation: None, target: given.target.clone() };
-        let setup = once::setup(&asked.run, stage)?;
-        let run = perform(setup, &asked.run, &interrupts)?;
+        let setup = once::setup(&base, stage)?;
+        let run = perform(setup, &base, &interrupts)?;
         report::write(&directory.join(&name), &run)?;
         summary(&name, &run)?;
         if interrupts.count() > 0 {
@@ -119,16 +122,6 @@ fn accounts(given: &Given) -> Accounts {
         },
         domain: wanted.domain.clone(),
     }
-}
-
-fn first(accounts: &Accounts, count: u32) -> Accounts {
-    let mut first = accounts.clone();
-    match &mut first.source {
-        AccountSource::Pattern { count: all, .. } => *all = count.min(*all),
-        AccountSource::List(rows) => rows.truncate(count as usize),
-        AccountSource::Anonymous { .. } => {}
-    }
-    first
 }
 
 /// One session for each account, in the order of their numbers.
@@ -204,8 +197,8 @@ fn subscribe(plan: &Plan, accounts: &Accounts, rate: f64, around: u32) -> Plan {
 fn accept(plan: &Plan, accounts: &Accounts, rate: f64) -> Plan {
     let mut steps = login().to_vec();
     steps.extend([Step::Think(Time::Fixed(STAY_MS)), Step::Disconnect]);
-    let title = "the first accounts accept those who asked last".to_owned();
-    stage(plan, accounts, rate, "closing-the-ring", title, steps)
+    let title = "everybody accepts what was asked after they had left".to_owned();
+    stage(plan, accounts, rate, "acceptance", title, steps)
 }
 
 #[cfg(test)]
@@ -246,7 +239,7 @@ mod tests {
         for stage in [
             register(&given.plan, &accounts, 100.0),
             subscribe(&given.plan, &accounts, 100.0, 5),
-            accept(&given.plan, &first(&accounts, 5), 100.0),
+            accept(&given.plan, &accounts, 100.0),
         ] {
             assert_eq!(check(&stage, &facts), [], "{}", stage.name);
         }
@@ -254,6 +247,5 @@ mod tests {
         let asked =
             asking.sessions[0].steps.iter().filter(|step| matches!(step, Step::Presence { to: Some(_), .. }));
         assert_eq!(asked.count(), 10);
-        assert_eq!(first(&accounts, 5).count(), 5);
     }
 }
