@@ -214,6 +214,7 @@ impl Conductor {
         self.workers[usize::from(worker)].at = At::Finished;
         self.merger.leave(worker, second.saturating_add(1));
         self.fail(sentence);
+        self.tell(&Command::Gone(worker));
         self.stop_all(now);
     }
 
@@ -409,26 +410,26 @@ impl Conductor {
 
     fn settle(&mut self, now: u64) {
         let second = self.second(self.end_us.unwrap_or(now));
+        // Those that died, and those that ended the run with a reason, have given no account.
+        let absent: Vec<bool> = self.workers.iter().map(|w| w.last.is_none()).collect();
         let finals: Vec<Final> = self.workers.iter_mut().filter_map(|w| w.last.take()).collect();
-        let heard = finals.len();
         let owners = &self.course.owners;
         let owner = |user: u32| owners[user as usize % owners.len()];
-        let missing = ledger::missing(&finals, owner, |w| self.workers[usize::from(w)].at == At::Dead);
-        if heard == 0 {
+        let missing = ledger::missing(&finals, owner, |w| absent[usize::from(w)]);
+        if finals.is_empty() {
             return;
         }
         self.merger.count(Counter::MessagesLost, missing.lost, second);
         self.merger.count(Counter::MessagesWaiting, missing.waiting, second);
-        if heard < self.workers.len() {
-            if missing.unknown + missing.surplus > 0 {
-                self.warnings.push(format!(
-                    "{} messages to users of workers that ended early are left out, and {} arrived from such users; what was lost among those is not known",
-                    missing.unknown, missing.surplus
-                ));
-            }
-        } else if missing.surplus > 0 {
+        if missing.unknown + missing.gone > 0 {
             self.warnings.push(format!(
-                "{} messages arrived that nobody has sent, by the books; the count of lost messages is too low by as many",
+                "{} messages to users of workers that ended early are left out of the account, and so are {} that came from them",
+                missing.unknown, missing.gone
+            ));
+        }
+        if missing.surplus > 0 {
+            self.warnings.push(format!(
+                "{} messages arrived that nobody has sent, by the books; the count of lost messages may be too low by as many",
                 missing.surplus
             ));
         }

@@ -4,8 +4,8 @@
 //! messages to users who came online once and stayed are lost, but for those that were sent before they came and never
 //! arrived with a delay; all others wait in the server (or were dropped there by right, as without offline storage).
 //!
-//! Trap: a worker that died takes its part of the account with it. Messages for its users are left out, and messages
-//! from its users are known only where a survivor has counted them apart.
+//! Trap: a worker that died takes its part of the account with it. Messages for its users are left out, and so are
+//! messages from its users, which survivors have counted apart; what is left is exact.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,9 @@ pub(crate) struct Missing {
     pub(crate) waiting: u64,
     /// To users of workers that died: not known.
     pub(crate) unknown: u64,
-    /// Arrived without having been sent, by the books; comes from users of workers that died.
+    /// Arrived from users of workers that died: not looked at.
+    pub(crate) gone: u64,
+    /// Arrived without having been sent, by the books, which should not be.
     pub(crate) surplus: u64,
 }
 
@@ -35,7 +37,13 @@ pub(crate) fn missing(finals: &[Final], owner: impl Fn(u32) -> u16, dead: impl F
         steady: bool,
     }
     let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
+    let mut missing = Missing::default();
+    let mut without: BTreeMap<u32, u64> = BTreeMap::new();
     for report in finals {
+        for &(user, count) in &report.arrived_gone {
+            *without.entry(user).or_default() += u64::from(count);
+            missing.gone += u64::from(count);
+        }
         for &(user, count) in &report.sent {
             accounts.entry(user).or_default().sent += u64::from(count);
         }
@@ -52,10 +60,10 @@ pub(crate) fn missing(finals: &[Final], owner: impl Fn(u32) -> u16, dead: impl F
             accounts.entry(user).or_default().steady = true;
         }
     }
-    let mut missing = Missing::default();
     for (user, account) in accounts {
-        missing.surplus += account.done.saturating_sub(account.sent);
-        let count = account.sent.saturating_sub(account.done);
+        let done = account.done.saturating_sub(without.get(&user).copied().unwrap_or(0));
+        missing.surplus += done.saturating_sub(account.sent);
+        let count = account.sent.saturating_sub(done);
         if dead(owner(user)) {
             missing.unknown += count;
         } else if account.steady {
@@ -92,13 +100,15 @@ mod tests {
         let owner = |user| u16::from(user % 2 == 1);
         // 0: 7 - 6 lost; 1: 7 - 5 waiting; 2: 3 - 2 lost; 3: 4 lost.
         let found = missing(&[first.clone(), second.clone()], owner, |_| false);
-        assert_eq!(found, Missing { lost: 6, waiting: 2, unknown: 0, surplus: 0 });
+        assert_eq!(found, Missing { lost: 6, waiting: 2, ..Missing::default() });
         // Two of user 2's three were sent before it came, and one of them arrived late: the missing one waits.
         let early = Final { sent_offline: vec![(2, 2)], delayed: vec![(2, 1)], ..first.clone() };
         let found = missing(&[early, second], owner, |_| false);
-        assert_eq!(found, Missing { lost: 5, waiting: 3, unknown: 0, surplus: 0 });
-        // Without the second worker its users' messages are unknown, and its messages to user 0 are a surplus.
-        let found = missing(&[first], owner, |worker| worker == 1);
-        assert_eq!(found, Missing { lost: 1, waiting: 0, unknown: 6, surplus: 1 });
+        assert_eq!(found, Missing { lost: 5, waiting: 3, ..Missing::default() });
+        // Without the second worker its users' messages are unknown, and what it sent to user 0 is left out: of the five
+        // of the first worker three arrived, and two are lost that four others would have hidden.
+        let survivor = Final { arrived: vec![(0, 7), (2, 2)], arrived_gone: vec![(0, 4)], ..first };
+        let found = missing(&[survivor], owner, |worker| worker == 1);
+        assert_eq!(found, Missing { lost: 3, waiting: 0, unknown: 6, gone: 4, surplus: 0 });
     }
 }

@@ -80,6 +80,9 @@ pub struct Final {
     pub refused: Vec<(u32, u32)>,
     /// Users of this worker that were available once and stayed it to the end.
     pub steady: Vec<u32>,
+    /// The part of `arrived` that came from users of workers that are gone, whose own account is lost.
+    #[serde(default)]
+    pub arrived_gone: Vec<(u32, u32)>,
     /// Pairs of users whose order could no longer be checked, since too many messages were under way.
     pub unchecked_order: u64,
 }

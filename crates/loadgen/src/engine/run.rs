@@ -73,6 +73,8 @@ pub(super) struct Engine {
     pub(super) left: Vec<bool>,
     /// Changes of this second, for the other workers.
     pub(super) changes: Vec<(u32, bool)>,
+    /// Workers that died.
+    gone: Vec<u16>,
     /// Users whose first presence is not yet reflected: slot, beginning of the session, when it was sent.
     pub(super) appearing: VecDeque<(u32, u64, u64)>,
     pub(super) rng: Rng,
@@ -140,6 +142,7 @@ impl Engine {
             seen: vec![false; accounts as usize],
             left: vec![false; accounts as usize],
             changes: Vec::new(),
+            gone: Vec::new(),
             appearing: VecDeque::new(),
             rng: Rng::new(plan.options.seed.wrapping_mul(0x1_0001).wrapping_add(u64::from(me))),
             start: 0,
@@ -346,6 +349,12 @@ impl Engine {
             delayed: self.tally.delayed.iter().collect(),
             refused: self.tally.refused.iter().collect(),
             steady,
+            arrived_gone: self
+                .gone
+                .iter()
+                .filter_map(|worker| self.tally.arrived_from.get(usize::from(*worker)))
+                .flat_map(|counts| counts.iter())
+                .collect(),
             unchecked_order: self.tally.unchecked,
         }
     }
@@ -373,6 +382,7 @@ impl Engine {
                 _ => {}
             },
             Command::Gone(worker) => {
+                self.gone.push(worker);
                 let owners = self.assignment.owners.clone();
                 self.online.remove_if(|user| owners[user as usize % owners.len()] == worker);
             }

@@ -59,6 +59,8 @@ pub(crate) struct Tally {
     pub(crate) sent_offline: Counts,
     /// By recipient.
     pub(crate) arrived: Counts,
+    /// The part of `arrived` that came from each worker, by recipient.
+    pub(crate) arrived_from: Vec<Counts>,
     /// The part of `arrived` that waited in the server.
     pub(crate) delayed: Counts,
     /// By recipient.
@@ -106,6 +108,7 @@ impl Tally {
             sent: Counts::new(accounts),
             sent_offline: Counts::new(accounts),
             arrived: Counts::new(accounts),
+            arrived_from: (0..workers).map(|_| Counts::new(accounts)).collect(),
             delayed: Counts::new(accounts),
             refused: Counts::new(accounts),
             unchecked: 0,
@@ -137,6 +140,7 @@ impl Tally {
         let arrival = receipts.note(number, sender, recipient, &mut self.unchecked);
         if matches!(arrival, Arrival::New | Arrival::Late) {
             self.arrived.add(recipient);
+            self.arrived_from[usize::from(worker)].add(recipient);
             if delayed {
                 self.delayed.add(recipient);
             }
@@ -225,6 +229,8 @@ mod tests {
         assert_eq!(tally.sent_offline.iter().collect::<Vec<_>>(), [(8, 1)]);
         assert_eq!(tally.arrived.iter().collect::<Vec<_>>(), [(3, 1), (4, 2)]);
         assert_eq!(tally.delayed.iter().collect::<Vec<_>>(), [(4, 1)]);
+        assert_eq!(tally.arrived_from[1].iter().collect::<Vec<_>>(), [(3, 1), (4, 2)]);
+        assert_eq!(tally.arrived_from[0].iter().count(), 0);
     }
 
     #[test]

@@ -125,7 +125,9 @@ fn a_dead_worker_is_told_and_counted_and_the_run_goes_on() {
     assert_eq!(conductor.take_commands(), [(0, Command::Close), (2, Command::Close)]);
     // User 1 is worker 1's; it sent two of the three that user 2 got.
     conductor.report(0, last(6, &[(1, 5), (2, 1)], &[], &[0]), at(7));
-    conductor.report(2, last(6, &[], &[(2, 3)], &[2]), at(7));
+    let Report::Final(mut from_two) = last(6, &[], &[(2, 3)], &[2]) else { unreachable!() };
+    from_two.arrived_gone = vec![(2, 2)];
+    conductor.report(2, Report::Final(from_two), at(7));
     let run = conductor.finish(at(7));
     assert_eq!(run.about.end, "finished");
     assert_eq!(run.workers[1].died, Some((3, 40)));
@@ -137,7 +139,9 @@ fn a_dead_worker_is_told_and_counted_and_the_run_goes_on() {
         run.warnings
     );
     assert!(
-        run.warnings[1].starts_with("5 messages to users of workers that ended early"),
+        run.warnings[1].starts_with(
+            "5 messages to users of workers that ended early are left out of the account, and so are 2"
+        ),
         "{:?}",
         run.warnings
     );
@@ -187,7 +191,7 @@ fn nothing_begins_without_all_workers() {
 fn a_worker_that_refuses_in_the_run_ends_it_for_all_in_order() {
     let mut conductor = running(2);
     conductor.report(0, Report::Refused("the first login failed".to_owned()), at(1));
-    assert_eq!(conductor.take_commands(), [(1, Command::Stop)]);
+    assert_eq!(conductor.take_commands(), [(1, Command::Gone(0)), (1, Command::Stop)]);
     // Its connection ends too; that is no death.
     conductor.lost(0, "its connection ended", at(1));
     conductor.report(1, Report::Draining, at(2));
