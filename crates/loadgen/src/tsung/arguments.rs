@@ -100,7 +100,12 @@ impl Reader<'_> {
         for phase in &mut plan.phases {
             before += in_phase(phase.rate, phase.duration_ms, phase.max_users) * factor;
             let until = before.round() as u32;
+            let share = f64::from(until - given);
             phase.rate *= factor;
+            if let Some(seconds) = phase.duration_ms.map(|ms| ms as f64 / 1_000.0).filter(|s| *s > 0.0) {
+                // Arrivals are random: a little faster, so that all come before the phase ends.
+                phase.rate = phase.rate.max((share + 3.0 * share.sqrt()) / seconds);
+            }
             phase.max_users = Some(until - given);
             given = until;
         }

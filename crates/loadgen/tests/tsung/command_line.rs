@@ -27,7 +27,7 @@ fn connections_are_the_users_that_arrive_in_all() {
     let usual = plan("phases", &Arguments::default());
     for (fewer, usual) in fewer.phases.iter().zip(&usual.phases) {
         assert_eq!(fewer.duration_ms, usual.duration_ms, "the shape stays");
-        assert!(fewer.rate > usual.rate, "{} users arrive by themselves", 12);
+        assert!(fewer.rate > usual.rate, "some 12 users arrive by themselves");
     }
 }
 
@@ -43,7 +43,8 @@ fn more_connections_than_accounts_are_a_mistake() {
     let more = plan("simple", &Arguments { connections: Some(501), accounts, ..Arguments::default() });
     assert_eq!(more.options.connections, 501);
     assert_eq!(more.phases[0].max_users, Some(501));
-    assert!((more.phases[0].rate - 501.0 / 60.0).abs() < 1e-9);
+    let rate = more.phases[0].rate * 60.0 / 501.0;
+    assert!((1.0..1.2).contains(&rate), "so fast that all come in time, and no faster: {rate}");
 }
 
 #[test]
