@@ -50,13 +50,18 @@ impl Engine {
         {
             management.received = management.received.wrapping_add(1);
         }
+        // What this stanza leads to may wait for the next one; only who waits by now waits for this one.
+        let (wait, pc) = (user.wait, user.pc);
         match head.kind {
             Kind::Message(kind) => self.message(slot, kind, bytes, head, now),
             Kind::Presence(kind) => self.presence(slot, kind, bytes, head, now),
             Kind::Iq(IqType::Get | IqType::Set) => self.asked(slot, bytes, head),
             Kind::Iq(_) => self.answered(slot, bytes, head, now),
         }
-        let wait = self.users[slot as usize].wait;
+        let user = &self.users[slot as usize];
+        if (user.wait, user.pc) != (wait, pc) {
+            return;
+        }
         if wait == Wait::Any || (wait == Wait::Match && self.is_awaited(slot, bytes, head)) {
             self.matched(slot, bytes, head, now);
         }
@@ -70,17 +75,20 @@ impl Engine {
         };
         if kind == MessageType::Error {
             // It came back to its sender: the recipient will never have it.
-            if stamp.class != b'E' {
+            if !matches!(stamp.class, b'E' | b'F') {
                 self.record.add(Counter::MessagesRefused, 1);
                 self.record.shift(Gauge::UnderWay, -1);
                 if let Some(recipient) = head.from(bytes).and_then(|from| self.names.index(&from)) {
                     self.tally.refused.add(recipient);
+                    // Who waits for its delivery waits for nothing.
+                    self.no_longer_awaited(slot, recipient, stamp, now);
                 }
             }
             return;
         }
-        if stamp.class == b'E' {
-            return self.echoed(slot, stamp, now);
+        if matches!(stamp.class, b'E' | b'F') {
+            let recipient = head.from(bytes).and_then(|from| self.names.index(&from));
+            return self.echoed(slot, recipient, stamp, now);
         }
         let delayed = head.payloads().contains(Ns::Delay);
         let account = self.users[slot as usize].account;
@@ -108,8 +116,11 @@ impl Engine {
         } else if delayed {
             self.record.add(Counter::MessagesDelayed, 1);
         }
-        if stamp.class == b'D' && !delayed {
-            self.send_echo(slot, stamp);
+        if stamp.class == b'D' && same_clock {
+            // One way has been measured here; the sender waits to hear that it arrived, even from the store.
+            self.send_echo(slot, stamp, b'F');
+        } else if stamp.class == b'D' && !delayed {
+            self.send_echo(slot, stamp, b'E');
         } else if stamp.worker == me {
             self.delivered(stamp, now);
         }
@@ -126,16 +137,24 @@ impl Engine {
         }
     }
 
-    fn echoed(&mut self, slot: u32, stamp: Stamp, now: u64) {
+    fn echoed(&mut self, slot: u32, recipient: Option<u32>, stamp: Stamp, now: u64) {
         if stamp.worker != self.assignment.worker {
             return;
         }
-        let took = now.saturating_sub(stamp.due);
-        self.record.time(Timing::Echo, took);
-        self.judge(slot, took);
-        if let Wait::Delivery(_, number) = self.users[slot as usize].wait
-            && number == stamp.number
-        {
+        if stamp.class == b'E' {
+            let took = now.saturating_sub(stamp.due);
+            self.record.time(Timing::Echo, took);
+            self.judge(slot, took);
+        }
+        if let Some(recipient) = recipient {
+            self.no_longer_awaited(slot, recipient, stamp, now);
+        }
+    }
+
+    /// It is known what became of a message to `recipient`: its sender goes on if it waits for just that.
+    fn no_longer_awaited(&mut self, slot: u32, recipient: u32, stamp: Stamp, now: u64) {
+        let worker = self.owner(u64::from(recipient));
+        if self.users[slot as usize].wait == Wait::Delivery(worker, stamp.number) {
             self.go_on(slot, now);
         }
     }
@@ -173,7 +192,7 @@ impl Engine {
             self.judge(slot, took);
         } else if same_clock
             && user.is(AVAILABLE)
-            && stamp.due >= user.arrived
+            && stamp.due >= user.available_at
             && !head.payloads().contains(Ns::Delay)
         {
             // What was sent before this user was there is the answer to a probe, and no delivery.

@@ -1,14 +1,14 @@
 //! What the generator writes into the `id` of its stanzas, so that an arrival can be measured and counted.
 //!
 //! `T<run>-<worker>-<number>-<sender>-<due>`, all hexadecimal. `T` is a message, `D` one that wants an echo, `E` the echo,
-//! `P` a presence. `due` is the sender's clock in microseconds. RFC 6120 section 8.1.3 has servers deliver the `id` as it is.
+//! `F` an echo that only says that the message is there, `P` a presence. `due` is the sender's clock in microseconds. RFC 6120 section 8.1.3 has servers deliver the `id` as it is.
 //!
 //! Trap: a server that replaces ids makes every message look lost; the first delivery of a run would show it.
 
 /// What stands in an `id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
-    /// `T`, `D`, `E` or `P`.
+    /// `T`, `D`, `E`, `F` or `P`.
     pub(crate) class: u8,
     /// The run.
     pub(crate) run: u32,
@@ -69,7 +69,7 @@ impl Stamp {
     /// Reads an `id`; `None` if it is not one of this run.
     pub(crate) fn read(id: &str, run: u32) -> Option<Self> {
         let (class, rest) = id.as_bytes().split_first()?;
-        if !matches!(class, b'T' | b'D' | b'E' | b'P') {
+        if !matches!(class, b'T' | b'D' | b'E' | b'F' | b'P') {
             return None;
         }
         let mut fields = rest.split(|byte| *byte == b'-').map(unhex);

@@ -351,8 +351,8 @@ impl Engine {
         number
     }
 
-    /// Sends an echo of a message back to its sender.
-    pub(super) fn send_echo(&mut self, slot: u32, stamp: Stamp) {
+    /// Sends an echo of a message back to its sender, of class `E` or `F`.
+    pub(super) fn send_echo(&mut self, slot: u32, stamp: Stamp, class: u8) {
         if self.skips(slot) {
             return;
         }
@@ -361,7 +361,7 @@ impl Engine {
         self.write_to(slot, &To::User(stamp.sender));
         let out = &mut self.users[slot as usize].out;
         out.extend_from_slice(b"' id='");
-        Stamp { class: b'E', ..stamp }.write(out);
+        Stamp { class, ..stamp }.write(out);
         out.extend_from_slice(b"'><body>echo</body></message>");
         self.managed(slot, begin);
         self.record.add(Counter::StanzasOut, 1);

@@ -12,3 +12,13 @@ pub(crate) mod server;
 mod sessions;
 mod text;
 mod wire;
+
+/// Tries all cases at once: a run waits most of its time.
+pub(crate) fn each<T: Send>(cases: impl IntoIterator<Item = T>, attempt: impl Fn(T) + Sync) {
+    let attempt = &attempt;
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(move || attempt(case));
+        }
+    });
+}

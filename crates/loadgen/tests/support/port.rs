@@ -77,17 +77,19 @@ pub(crate) struct Course {
     pub(crate) clocks: Vec<u16>,
     /// Stops the run when this many messages (of all workers) have been delivered, or never.
     pub(crate) stop_after: Option<u64>,
+    /// The plan has no duration: when it is over, nothing is under way.
+    ends: bool,
 }
 
 impl Course {
     /// One worker.
     pub(crate) fn alone() -> Self {
-        Self { owners: vec![0], clocks: vec![0], stop_after: None }
+        Self { owners: vec![0], clocks: vec![0], stop_after: None, ends: false }
     }
 
     /// Two workers with every second user, with these clocks.
     pub(crate) fn two(clocks: [u16; 2]) -> Self {
-        Self { owners: vec![0, 1], clocks: clocks.to_vec(), stop_after: None }
+        Self { owners: vec![0, 1], clocks: clocks.to_vec(), stop_after: None, ends: false }
     }
 }
 
@@ -119,6 +121,13 @@ impl Outcome {
 
     pub(crate) fn timing(&self, timing: Timing) -> Summary {
         self.timings.get(&timing.into()).map(Histogram::summary).unwrap_or_default()
+    }
+
+    /// How many values of a timing are at least so long; those within a thousandth below count too.
+    pub(crate) fn at_least(&self, timing: Timing, ms: u64) -> u64 {
+        let Some(histogram) = self.timings.get(&timing.into()) else { return 0 };
+        let buckets = histogram.to_sparse().buckets;
+        buckets.iter().filter(|(us, _)| *us >= ms * 1_000).map(|(_, count)| u64::from(*count)).sum()
     }
 
     pub(crate) fn transaction(&self, index: u16) -> Summary {
@@ -183,6 +192,8 @@ pub(crate) fn run(plan: Plan, server: &Server) -> Outcome {
 
 /// Runs a plan.
 pub(crate) fn run_with(plan: Plan, server: &Server, course: Course) -> Outcome {
+    let course =
+        Course { ends: plan.options.duration_ms.is_none() && plan.options.hold_ms.is_none(), ..course };
     let drain_us = plan.options.drain_ms * 1_000;
     let (reports, inbox) = sync_channel(10_000);
     let (mut lines, mut threads) = (Vec::new(), Vec::new());
@@ -273,12 +284,15 @@ fn conduct(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        let quiet = fresh.len() == lines.len() && {
-            let truth = server.truth();
-            !truth.busy
-                && truth.stanzas_in == outcome.count(Counter::StanzasOut)
-                && truth.stanzas_out == outcome.count(Counter::StanzasIn)
-        };
+        // A plan that ended by itself has no users left.
+        let alone = course.ends && draining.len() == lines.len();
+        let quiet = alone
+            || fresh.len() == lines.len() && {
+                let truth = server.truth();
+                !truth.busy
+                    && truth.stanzas_in + truth.discarded == outcome.count(Counter::StanzasOut)
+                    && truth.stanzas_out == outcome.count(Counter::StanzasIn)
+            };
         if !closing && (quiet || now_us() >= close_by) {
             closing = true;
             lines.iter_mut().for_each(|line| line.tell(Command::Close));

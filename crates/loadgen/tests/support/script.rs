@@ -257,6 +257,9 @@ pub(crate) struct Truth {
     pub(crate) roster_sets: u64,
     pub(crate) pings: u64,
     pub(crate) stanzas_in: u64,
+    /// Stanzas (in no other count) that came after their connection was ended from this side, and messages among them.
+    pub(crate) discarded: u64,
+    pub(crate) discarded_messages: u64,
     pub(crate) stanzas_out: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,

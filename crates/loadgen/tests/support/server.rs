@@ -221,6 +221,10 @@ impl Host {
         loop {
             let Some(conn) = self.conns.get_mut(&id) else { return };
             if conn.deaf {
+                if let Some(Piece::Element(element)) = cut(&mut conn.input, true) {
+                    self.discard(&element);
+                    continue;
+                }
                 break;
             }
             match cut(&mut conn.input, conn.open) {
@@ -237,6 +241,14 @@ impl Host {
         }
         if !alive {
             self.gone(id);
+        }
+    }
+
+    /// Comes after the connection was ended from this side.
+    fn discard(&mut self, element: &str) {
+        self.truth.discarded += u64::from(is_stanza(element));
+        if text::name(element) == "message" && attr(element, "id").is_some_and(|id| id.starts_with('T')) {
+            self.truth.discarded_messages += 1;
         }
     }
 
@@ -371,6 +383,8 @@ impl Host {
             self.truth.closed += 1;
         }
         self.detach(id);
+        // What was sent before is there before the end is.
+        self.flush();
         if how == How::Reset {
             if let Some(conn) = self.conns.remove(&id) {
                 conn.wire.reset();

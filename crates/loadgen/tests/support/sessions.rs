@@ -211,7 +211,7 @@ impl Host {
         let recipient = bare(&to).strip_suffix(&format!("@{DOMAIN}")).unwrap_or_default().to_owned();
         let class = attr(message, "id").and_then(|id| id.chars().next());
         let stamped = with_from(message, &from);
-        if class == Some('E') {
+        if matches!(class, Some('E' | 'F')) {
             self.truth.echoes += 1;
             return self.send(&recipient, &stamped);
         }

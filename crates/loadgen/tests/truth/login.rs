@@ -6,6 +6,7 @@ use loadgen::measure::{Counter, Gauge, Summary, Timing};
 use loadgen::plan::{AccountSource, Ack, Plan, Security, Step as Do};
 
 use crate::messages::agree;
+use crate::support::each;
 use crate::support::plans::{login, online, plan, text, then};
 use crate::support::port::{Outcome, run};
 use crate::support::script::{Act, How, OldSession, Script, Step, Tls, Truth};
@@ -113,7 +114,7 @@ fn the_first_login_that_fails_ends_the_run_with_the_reason() {
 
 #[test]
 fn wrong_passwords_fail_and_the_others_go_on() {
-    for mechanism in ["PLAIN", "SCRAM-SHA-1"] {
+    each(["PLAIN", "SCRAM-SHA-1"], |mechanism| {
         let script = Script { mechanisms: vec![mechanism], ..Script::default() };
         let (outcome, truth) = logins(script, |plan| {
             let password = |user: u32| if user % 3 == 1 { "wrong".to_owned() } else { format!("p{user}") };
@@ -123,7 +124,7 @@ fn wrong_passwords_fail_and_the_others_go_on() {
         failed(&outcome, &truth, 3, "login:not-authorized");
         assert_eq!(truth.failed_logins, 3);
         assert_eq!(outcome.refused, None);
-    }
+    });
 }
 
 #[test]
@@ -154,13 +155,14 @@ fn the_strongest_mechanism_is_taken_unless_the_plan_wants_another() {
 
 #[test]
 fn sessions_are_opened_where_they_are_asked_for() {
-    for (old_session, opened) in
-        [(OldSession::Absent, 0), (OldSession::Optional, 0), (OldSession::Required, 10)]
-    {
-        let (outcome, truth) = logins(Script { old_session, ..Script::default() }, |_| {});
-        failed(&outcome, &truth, 0, "");
-        assert_eq!((truth.sessions_opened, outcome.timing(Timing::OpenSession).count), (opened, opened));
-    }
+    each(
+        [(OldSession::Absent, 0), (OldSession::Optional, 0), (OldSession::Required, 10)],
+        |(old_session, opened)| {
+            let (outcome, truth) = logins(Script { old_session, ..Script::default() }, |_| {});
+            failed(&outcome, &truth, 0, "");
+            assert_eq!((truth.sessions_opened, outcome.timing(Timing::OpenSession).count), (opened, opened));
+        },
+    );
 }
 
 #[test]
@@ -174,7 +176,7 @@ fn a_connection_that_ends_in_a_login_is_a_failed_login_of_its_kind() {
         (Step::Bind, How::Fin, "login:closed"),
         (Step::Bind, How::Error("policy-violation"), "login:stream-error"),
     ];
-    for (at, how, kind) in cases {
+    each(cases, |(at, how, kind)| {
         // The first to come here are hit, at whichever of the two streams.
         let script =
             Script::acting(move |step, n| if step == at && n < 4 { Act::Close(how) } else { Act::Well });
@@ -184,17 +186,17 @@ fn a_connection_that_ends_in_a_login_is_a_failed_login_of_its_kind() {
             outcome.error("stream:policy-violation"),
             if how == How::Error("policy-violation") { 4 } else { 0 }
         );
-    }
+    });
 }
 
 #[test]
 fn logins_without_an_answer_time_out() {
-    for step in [Step::Features, Step::Success, Step::Bind] {
+    each([Step::Features, Step::Success, Step::Bind], |step| {
         let script = Script::acting(move |at, n| if at == step && n < 3 { Act::Nothing } else { Act::Well });
         let (outcome, truth) = logins(script, |plan| plan.options.answer_timeout_ms = 300);
         failed(&outcome, &truth, 3, "login:timeout");
         assert_eq!(outcome.count(Counter::Timeouts), 3);
-    }
+    });
 }
 
 #[test]
@@ -229,24 +231,25 @@ fn a_connection_that_does_not_come_about_times_out() {
 
 #[test]
 fn both_kinds_of_tls_are_timed() {
-    for (tls, security, streams) in
-        [(Tls::Starttls, Security::Starttls, 3), (Tls::Direct, Security::Direct, 2)]
-    {
-        let server = Server::start(Script { tls, mechanisms: vec!["SCRAM-SHA-1"], ..Script::default() });
-        let mut plan = plan(&server, 10, online());
-        plan.target.security = security;
-        plan.target.tls.resume = true;
-        let (outcome, truth) = (run(plan, &server), server.truth());
-        assert_eq!((outcome.count(Counter::Logins), truth.logins), (10, 10), "{:?}", outcome.errors);
-        assert_eq!(outcome.timing(Timing::Tls).count, 10);
-        assert_eq!(outcome.timing(Timing::Features).count, 10 * streams);
-        assert_eq!(outcome.count(Counter::StanzasIn), truth.stanzas_out);
-        assert_eq!(outcome.count(Counter::StanzasOut), truth.stanzas_in);
-        assert_eq!(outcome.count(Counter::BytesOut), truth.bytes_in);
-        // The last thing of each connection is an alert of 24 bytes, which is not waited for.
-        let unread = truth.bytes_out - outcome.count(Counter::BytesIn);
-        assert!(unread <= 10 * 24, "{unread} bytes were not counted");
-    }
+    each(
+        [(Tls::Starttls, Security::Starttls, 3), (Tls::Direct, Security::Direct, 2)],
+        |(tls, security, streams)| {
+            let server = Server::start(Script { tls, mechanisms: vec!["SCRAM-SHA-1"], ..Script::default() });
+            let mut plan = plan(&server, 10, online());
+            plan.target.security = security;
+            plan.target.tls.resume = true;
+            let (outcome, truth) = (run(plan, &server), server.truth());
+            assert_eq!((outcome.count(Counter::Logins), truth.logins), (10, 10), "{:?}", outcome.errors);
+            assert_eq!(outcome.timing(Timing::Tls).count, 10);
+            assert_eq!(outcome.timing(Timing::Features).count, 10 * streams);
+            assert_eq!(outcome.count(Counter::StanzasIn), truth.stanzas_out);
+            assert_eq!(outcome.count(Counter::StanzasOut), truth.stanzas_in);
+            assert_eq!(outcome.count(Counter::BytesOut), truth.bytes_in);
+            // The last thing of each connection is an alert of 24 bytes, which is not waited for.
+            let unread = truth.bytes_out - outcome.count(Counter::BytesIn);
+            assert!(unread <= 10 * 24, "{unread} bytes were not counted");
+        },
+    );
 }
 
 #[test]

@@ -17,5 +17,11 @@ extern crate throng_loadgen as loadgen;
 #[allow(dead_code, reason = "more is scripted than is tried so far")]
 mod support;
 
+mod destinations;
+mod garbled;
 mod login;
+mod lost;
 mod messages;
+mod steps;
+mod timing;
+mod workers;

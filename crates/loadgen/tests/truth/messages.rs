@@ -14,7 +14,7 @@ pub(crate) fn agree(outcome: &Outcome, truth: &Truth) {
     let pairs = [
         (Counter::Connections, truth.connections),
         (Counter::Logins, truth.logins),
-        (Counter::MessagesSent, truth.messages),
+        (Counter::MessagesSent, truth.messages + truth.discarded_messages),
         (Counter::MessagesElsewhere, truth.elsewhere),
         (Counter::MessagesDelivered, truth.forwarded),
         (Counter::MessagesDelayed, truth.fetched),
@@ -24,7 +24,7 @@ pub(crate) fn agree(outcome: &Outcome, truth: &Truth) {
         (Counter::PresenceSent, truth.presences_in),
         (Counter::PresenceReceived, truth.presences_out),
         (Counter::IqErrors, truth.iq_errors),
-        (Counter::StanzasOut, truth.stanzas_in),
+        (Counter::StanzasOut, truth.stanzas_in + truth.discarded),
         (Counter::StanzasIn, truth.stanzas_out),
         (Counter::BytesOut, truth.bytes_in),
         (Counter::BytesIn, truth.bytes_out),
@@ -32,7 +32,7 @@ pub(crate) fn agree(outcome: &Outcome, truth: &Truth) {
     for (counter, expected) in pairs {
         assert_eq!(outcome.count(counter), expected, "{}", counter.name());
     }
-    let left = (truth.stored - truth.fetched) + truth.dropped;
+    let left = truth.stored - truth.fetched + truth.dropped + truth.discarded_messages;
     assert_eq!(outcome.lost + outcome.waiting, left);
     assert_eq!(outcome.gauge(Gauge::UnderWay), left as i64);
     assert_eq!(outcome.timing(Timing::Message).count, truth.forwarded - truth.fetched);
@@ -119,4 +119,20 @@ fn messages_for_users_who_are_not_there_can_come_back() {
     assert_eq!((truth.messages, truth.refused), (10, 10));
     agree(&outcome, &truth);
     assert_eq!((outcome.lost, outcome.waiting), (0, 0));
+}
+
+#[test]
+fn who_waits_for_a_delivery_goes_on_when_it_is_there_or_refused() {
+    let script = Script::acting(|step, n| match (step, n % 4) {
+        (Step::Message, 1) => Act::Refuse,
+        (Step::Message, 2) => Act::Late(50),
+        _ => Act::Well,
+    });
+    let server = Server::start(script);
+    let steps = then(online(), [times(8, vec![acked(Destination::Partner, Ack::Delivery)]), stay()]);
+    let outcome = run(lasting(plan(&server, 10, steps), 900), &server);
+    let truth = server.truth();
+    assert_eq!((truth.messages, truth.refused, truth.forwarded), (80, 20, 60));
+    agree(&outcome, &truth);
+    assert_eq!(outcome.count(Counter::Timeouts), 0);
 }

@@ -1,0 +1,124 @@
+//! Whom messages go to: every kind of destination, as the server saw it.
+
+use std::collections::BTreeSet;
+
+use loadgen::measure::Counter;
+use loadgen::plan::{Ack, Destination, Piece, Step as Do, Text};
+
+use crate::messages::agree;
+use crate::support::each;
+use crate::support::plans::{acked, lasting, login, message, online, plan, stay, then, times};
+use crate::support::port::{Outcome, run};
+use crate::support::script::{Script, Truth};
+use crate::support::server::Server;
+
+/// `users` of twice as many accounts are online, have a roster of three contacts, and send `count` messages each.
+fn sent(users: u32, count: u32, to: Destination) -> (Outcome, Truth) {
+    let server = Server::start(Script { contacts: 3, accounts: 2 * users, ..Script::default() });
+    let steps = then(vec![login(), Do::Roster], online().into_iter().skip(1));
+    let mut plan = plan(&server, 2 * users, then(steps, [times(count, vec![message(to)]), stay()]));
+    plan.phases[0].max_users = Some(users);
+    let outcome = run(lasting(plan, 300), &server);
+    let truth = server.truth();
+    agree(&outcome, &truth);
+    (outcome, truth)
+}
+
+/// Each user's messages went to this one, as many from each.
+fn to_one(users: u32, count: u32, to: Destination, expected: impl Fn(u32) -> u32) {
+    let (_, truth) = sent(users, count, to);
+    let found: Vec<_> = truth.pairs.into_iter().collect();
+    let expected: Vec<_> = (0..users).map(|user| ((user, expected(user)), u64::from(count))).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn by_rule() {
+    let literal = |text: &str| Piece::Literal(text.to_owned());
+    let own = Text(vec![literal("u"), Piece::Number, literal("@load.test")]);
+    let rules: [(Destination, fn(u32) -> u32); 6] = [
+        (Destination::Ring(3), |user| (user + 3) % 20),
+        (Destination::Ring(-3), |user| (user + 17) % 20),
+        (Destination::Partner, |user| user ^ 1),
+        (Destination::Myself, |user| user),
+        (Destination::First, |_| 0),
+        (Destination::Jid(own), |user| user),
+    ];
+    each(rules, |(to, expected)| to_one(10, 3, to, expected));
+}
+
+#[test]
+fn at_random_among_those_online() {
+    let (outcome, truth) = sent(10, 50, Destination::Online);
+    assert!(truth.pairs.keys().all(|(from, to)| from != to && *to < 10), "{:?}", truth.pairs);
+    assert!(truth.pairs.len() > 60, "most of the 90 pairs come up: {}", truth.pairs.len());
+    assert_eq!(outcome.count(Counter::MessagesToOnline), 500);
+}
+
+#[test]
+fn at_random_among_those_offline_and_among_all() {
+    let (outcome, truth) = sent(10, 50, Destination::Offline);
+    assert!(truth.pairs.keys().all(|(_, to)| (10..20).contains(to)), "{:?}", truth.pairs);
+    assert_eq!((outcome.count(Counter::MessagesToOnline), truth.stored), (0, 500));
+    let (_, truth) = sent(10, 50, Destination::Random);
+    let all: BTreeSet<u32> = truth.pairs.keys().map(|(_, to)| *to).collect();
+    assert_eq!(all, (0..20).collect());
+}
+
+#[test]
+fn among_contacts() {
+    let distance = |from: u32, to: u32| (to + 20 - from) % 20;
+    let (_, truth) = sent(10, 30, Destination::Contact);
+    assert!(
+        truth.pairs.keys().all(|(from, to)| (1..=3).contains(&distance(*from, *to))),
+        "{:?}",
+        truth.pairs
+    );
+    assert!(truth.pairs.len() > 25, "nearly all of the 30 pairs come up: {}", truth.pairs.len());
+    let (outcome, truth) = sent(10, 30, Destination::OnlineContact);
+    assert!(truth.pairs.keys().all(|(from, to)| (1..=3).contains(&distance(*from, *to)) && *to < 10));
+    // User 9 has the contacts 10 to 12, and none of them is online.
+    assert_eq!((outcome.error("no-online-contact"), truth.messages), (30, 270));
+}
+
+#[test]
+fn each_account_once() {
+    let (_, truth) = sent(10, 4, Destination::Unique);
+    let mut counts = [0; 20];
+    truth.pairs.iter().for_each(|((_, to), count)| counts[*to as usize] += count);
+    assert_eq!(counts, [2; 20]);
+}
+
+#[test]
+fn the_same_again() {
+    let server = Server::start(Script::default());
+    let steps = then(
+        online(),
+        [message(Destination::Online), times(4, vec![message(Destination::Previous)]), stay()],
+    );
+    let outcome = run(lasting(plan(&server, 10, steps), 300), &server);
+    let truth = server.truth();
+    agree(&outcome, &truth);
+    assert_eq!((truth.pairs.len(), truth.messages), (10, 50));
+    assert!(truth.pairs.values().all(|count| *count == 5), "{:?}", truth.pairs);
+}
+
+#[test]
+fn addresses_in_words() {
+    let somebody = Destination::Jid(Text::literal("somebody@other.test"));
+    each([somebody, Destination::Server], |to| {
+        let (outcome, truth) = sent(10, 3, to);
+        assert_eq!((truth.messages, truth.elsewhere, outcome.count(Counter::MessagesElsewhere)), (0, 30, 30));
+    });
+}
+
+#[test]
+fn nobody_to_send_to_is_an_error_and_no_message() {
+    let server = Server::start(Script::default());
+    let steps = vec![login(), acked(Destination::Online, Ack::Delivery), message(Destination::Previous)];
+    let outcome = run(plan(&server, 1, steps), &server);
+    let truth = server.truth();
+    agree(&outcome, &truth);
+    assert_eq!((outcome.error("nobody-online"), outcome.error("no-previous-destination")), (1, 1));
+    assert_eq!((truth.messages, outcome.count(Counter::UsersFinished)), (0, 1));
+}

@@ -1,0 +1,184 @@
+//! Servers that send what is no XMPP, XMPP in odd pieces, XMPP of odd shapes, or that do not read.
+
+use loadgen::measure::{Counter, Gauge, Timing};
+use loadgen::plan::{Ack, Body, Destination, MessageKind, Step as Do};
+
+use crate::messages::agree;
+use crate::support::plans::{every, lasting, login, meanwhile, message, online, plan, stay, then, times};
+use crate::support::port::{Outcome, run};
+use crate::support::script::{Act, Deed, Script, Seen, Step};
+use crate::support::server::Server;
+
+/// Ten users are online, and the first of them are sent these bytes, each something else.
+fn sent(bytes: &[Vec<u8>]) -> Outcome {
+    let mut script = Script::default();
+    for (user, bytes) in (0..).zip(bytes) {
+        script =
+            script.once(|truth, _| truth.available == 10, Deed::SendBytes(user..user + 1, bytes.clone()));
+    }
+    let server = Server::start(script);
+    let mut plan = lasting(plan(&server, 10, then(online(), [stay()])), 600);
+    plan.options.drain_ms = 600;
+    run(plan, &server)
+}
+
+#[test]
+fn what_is_not_xml_ends_the_session_and_is_an_error_of_its_own() {
+    let garbage: [&[u8]; 7] = [
+        b"\x00\xff\xfe garbage \x80<<<>>>",
+        b"<message><body>x</message></message>",
+        b"</stream:other>",
+        b"<message to=x/>",
+        b"<message><body>\xc3\x28</body></message>",
+        b"<message id='1' id='2'/>",
+        b"<!DOCTYPE lol [<!ENTITY a 'b'>]><message/>",
+    ];
+    let outcome = sent(&garbage.map(<[u8]>::to_vec));
+    assert_eq!(outcome.error("garbled"), 7, "{:?} {:?}", outcome.errors, outcome.log);
+    assert_eq!((outcome.count(Counter::SessionsLost), outcome.count(Counter::UsersFinished)), (7, 3));
+    assert_eq!(outcome.log.iter().filter(|line| line.contains("not XMPP")).count(), 7, "{:?}", outcome.log);
+}
+
+#[test]
+fn what_is_odd_but_right_harms_nobody() {
+    let odd: [&[u8]; 5] = [
+        b" \n \n",
+        b"<message from='load.test'><body>&#x1F600; &lt;&amp;</body><x xmlns='urn:other'><y/></x></message>",
+        b"<presence type='nonsense' from='load.test'/><iq/><message type='nonsense'/>",
+        b"<iq type='result' id='nobody-asked'/><iq type='error' id='Qff'/>",
+        b"<a xmlns='urn:other'/><r xmlns='urn:xmpp:sm:3'/><a xmlns='urn:xmpp:sm:3' h='77'/>",
+    ];
+    let outcome = sent(&odd.map(<[u8]>::to_vec));
+    assert!(outcome.errors.is_empty(), "{:?} {:?}", outcome.errors, outcome.log);
+    assert_eq!((outcome.count(Counter::SessionsLost), outcome.count(Counter::UsersFinished)), (0, 10));
+    assert_eq!(outcome.count(Counter::MessagesForeign), 2);
+}
+
+#[test]
+fn elements_have_a_limit_that_rosters_of_thousands_stay_below() {
+    let element = |size: usize| {
+        let mut element = b"<message from='load.test'><body>".to_vec();
+        element.resize(size, b'x');
+        element.extend_from_slice(b"</body></message>");
+        element
+    };
+    let outcome = sent(&[element(3 << 20), element(17 << 20)]);
+    assert_eq!(
+        (outcome.error("garbled"), outcome.count(Counter::SessionsLost)),
+        (1, 1),
+        "{:?}",
+        outcome.errors
+    );
+    assert_eq!(outcome.count(Counter::MessagesForeign), 1);
+}
+
+#[test]
+fn garbage_in_a_login_is_a_failed_login() {
+    let script = Script::acting(|step, n| {
+        if step == Step::Features && n < 4 {
+            Act::Bytes(b"HTTP/1.1 400 Bad\r\n\r\n".to_vec())
+        } else {
+            Act::Well
+        }
+    });
+    let server = Server::start(script);
+    let mut plan = plan(&server, 10, vec![login()]);
+    plan.options.keep_going = true;
+    plan.options.drain_ms = 0;
+    let outcome = run(plan, &server);
+    assert_eq!(
+        (outcome.error("garbled"), outcome.count(Counter::LoginErrors)),
+        (4, 4),
+        "{:?}",
+        outcome.errors
+    );
+    assert_eq!((outcome.count(Counter::Logins), outcome.count(Counter::SessionsLost)), (6, 0));
+}
+
+#[test]
+fn pieces_and_packets_make_no_difference() {
+    let script = Script {
+        contacts: 20,
+        mechanisms: vec!["SCRAM-SHA-1"],
+        ..Script::acting(|step, n| match step {
+            Step::Features | Step::Challenge | Step::Success | Step::Bind | Step::Reflection => {
+                Act::Pieces(17 + n as usize % 7)
+            }
+            Step::Roster => Act::Pieces(97),
+            // A stranger's message stands before each numbered one in the same packet.
+            Step::Message => Act::After("<message from='x@other.test'><body>hi</body></message>".to_owned()),
+            _ => Act::Well,
+        })
+    };
+    let server = Server::start(script);
+    let steps = then(vec![login(), Do::Roster], online().into_iter().skip(1));
+    let steps = then(steps, [times(10, vec![message(Destination::Partner)]), stay()]);
+    let outcome = run(lasting(plan(&server, 10, steps), 700), &server);
+    let truth = server.truth();
+    agree(&outcome, &truth);
+    assert_eq!((truth.messages, outcome.lost, outcome.count(Counter::MessagesForeign)), (100, 0, 100));
+    assert_eq!(outcome.timing(Timing::Roster).count, 10);
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+}
+
+#[test]
+fn stanzas_may_lean_on_prefixes_of_the_stream() {
+    let script = Script {
+        seen: Seen::ByAll,
+        ..Script::acting(|step, n| match step {
+            Step::Message | Step::Reflection | Step::Presence | Step::Ping if n % 2 == 0 => Act::Prefixed,
+            _ => Act::Well,
+        })
+    };
+    let server = Server::start(script);
+    let steps =
+        then(online(), [Do::Ping { to: None }, times(10, vec![message(Destination::Partner)]), stay()]);
+    let outcome = run(lasting(plan(&server, 10, steps), 400), &server);
+    let truth = server.truth();
+    agree(&outcome, &truth);
+    assert_eq!((truth.messages, outcome.lost), (100, 0));
+    assert_eq!((outcome.timing(Timing::Ping).count, outcome.timing(Timing::PresenceEcho).count), (10, 10));
+}
+
+/// A server that makes its own ids makes everything look lost, and the run shows messages of nobody.
+#[test]
+fn ids_that_were_replaced_are_seen_as_foreign_messages() {
+    let script = Script::acting(|step, _| if step == Step::Message { Act::Renamed } else { Act::Well });
+    let server = Server::start(script);
+    let steps = then(online(), [times(5, vec![message(Destination::Partner)]), stay()]);
+    let outcome = run(lasting(plan(&server, 10, steps), 300), &server);
+    assert_eq!((outcome.count(Counter::MessagesSent), outcome.count(Counter::MessagesDelivered)), (50, 0));
+    assert_eq!((outcome.count(Counter::MessagesForeign), outcome.lost), (50, 50));
+    assert_eq!(outcome.gauge(Gauge::UnderWay), 50);
+}
+
+#[test]
+fn a_server_that_does_not_read_makes_the_rest_be_left_out() {
+    const SIZE: u64 = 8_192;
+    let script = Script { receive_buffer: Some(4_096), ..Script::default() };
+    let server = Server::start(script.once(|truth, _| truth.available == 4, Deed::StopReading(0..2)));
+    let large = Do::Message {
+        to: Destination::Partner,
+        body: Body::Size(SIZE as u32),
+        kind: MessageKind::Chat,
+        ack: Ack::None,
+    };
+    let mut plan = plan(&server, 4, then(online(), [meanwhile(900.0, vec![every(4.0, large)]), stay()]));
+    plan.options.send_buffer = Some(16_384);
+    plan.options.drain_ms = 100;
+    let outcome = run(lasting(plan, 1_000), &server);
+    let (sent, skipped) = (outcome.count(Counter::MessagesSent), outcome.count(Counter::Skipped));
+    // All four had 225 messages in 0.9 s, sent or left out.
+    assert!((4 * 224..=4 * 226).contains(&(sent + skipped)), "{sent} and {skipped}");
+    assert!(skipped > 2 * 150, "{skipped}");
+    // What is neither on the wire nor left out waits here, and that is limited for each of the two.
+    let waits = (sent * SIZE).saturating_sub(outcome.count(Counter::BytesOut));
+    assert!(waits < 2 * ((64 << 10) + SIZE + 1_024), "{waits} bytes wait");
+    assert_eq!(outcome.count(Counter::SessionsLost), 0);
+    let truth = server.truth();
+    assert_eq!(
+        (outcome.count(Counter::MessagesDelivered), truth.forwarded),
+        (truth.messages, truth.messages)
+    );
+    assert_eq!(outcome.lost, sent - truth.messages);
+}

@@ -1,0 +1,169 @@
+//! Sessions that end in other ways than planned, and those that stream management (XEP-0198) brings back.
+
+use loadgen::measure::{Counter, Gauge, Timing};
+use loadgen::plan::{Destination, Step as Do};
+
+use crate::messages::agree;
+use crate::support::each;
+use crate::support::plans::{
+    available, every, lasting, login, meanwhile, message, online, plan, reflected, stay, then,
+};
+use crate::support::port::run;
+use crate::support::script::{Act, Deed, How, Script, Step};
+use crate::support::server::Server;
+
+#[test]
+fn sessions_lost_are_exactly_those_that_the_server_ended() {
+    each(
+        [(How::Fin, "lost:closed"), (How::Reset, "lost:reset"), (How::Error("conflict"), "lost:closed")],
+        |(how, kind)| {
+            let script = Script::default().once(|truth, _| truth.available == 20, Deed::Close(3..10, how));
+            let server = Server::start(script);
+            let outcome = run(lasting(plan(&server, 20, then(online(), [stay()])), 300), &server);
+            let truth = server.truth();
+            assert_eq!(truth.closed, 7);
+            assert_eq!(
+                (outcome.count(Counter::SessionsLost), outcome.error(kind)),
+                (7, 7),
+                "{:?}",
+                outcome.errors
+            );
+            assert_eq!(outcome.error("stream:conflict"), if how == How::Error("conflict") { 7 } else { 0 });
+            assert_eq!((outcome.count(Counter::Logins), outcome.count(Counter::LoginErrors)), (20, 0));
+            assert_eq!((outcome.count(Counter::UsersFinished), truth.ended), (13, 13));
+            assert_eq!(outcome.timing(Timing::Session).count, 13);
+            // The last snapshot before the end of the run has those who are left.
+            let (_, last) = outcome.snapshots.iter().rev().nth(1).expect("a second before the last report");
+            assert_eq!(
+                (last.gauges[Gauge::Online as usize], last.gauges[Gauge::Connected as usize]),
+                (13, 13)
+            );
+        },
+    );
+}
+
+#[test]
+fn messages_to_users_who_were_cut_off_wait_and_are_not_lost() {
+    let script = Script::default().once(|truth, _| truth.forwarded > 100, Deed::Close(5..10, How::Fin));
+    let server = Server::start(script);
+    let busy = meanwhile(600.0, vec![every(20.0, message(Destination::Ring(1)))]);
+    let outcome = run(lasting(plan(&server, 20, then(online(), [busy, stay()])), 900), &server);
+    let truth = server.truth();
+    agree(&outcome, &truth);
+    assert_eq!(outcome.count(Counter::SessionsLost), 5);
+    assert!(truth.stored > 0);
+    // What the five sent after their end, and to somebody who stayed, is lost indeed; it can only be to user 10.
+    let to_ten =
+        outcome.finals[0].arrived.iter().find(|(user, _)| *user == 10).expect("user 10 got something");
+    let sent_to_ten =
+        outcome.finals[0].sent.iter().find(|(user, _)| *user == 10).expect("user 10 was sent something");
+    assert_eq!(outcome.lost, u64::from(sent_to_ten.1 - to_ten.1));
+}
+
+#[test]
+fn what_the_plan_cuts_is_not_a_lost_session() {
+    let server = Server::start(Script::default());
+    let steps = vec![login(), Do::Cut, login(), Do::Disconnect, login()];
+    let outcome = run(plan(&server, 10, steps), &server);
+    let truth = server.truth();
+    assert_eq!((outcome.count(Counter::Logins), truth.logins, truth.connections), (30, 30, 30));
+    assert_eq!((outcome.count(Counter::SessionsLost), outcome.error("cut-by-plan")), (0, 10));
+    assert_eq!((truth.ended, outcome.count(Counter::UsersFinished)), (20, 10));
+    assert_eq!(outcome.timing(Timing::Login).count, 30);
+    assert_eq!(outcome.gauge(Gauge::Online), 0);
+}
+
+fn managed(resume: bool) -> Vec<Do> {
+    vec![login(), Do::StreamManagement { resume }, available(), reflected(), crate::support::plans::barrier()]
+}
+
+#[test]
+fn a_stream_that_is_resumed_loses_nothing() {
+    each([How::Fin, How::Reset], |how| {
+        let script = Script::default()
+            .once(|truth, _| truth.forwarded > 100, Deed::Close(4..9, how))
+            .once(|truth, _| truth.forwarded > 300, Deed::Close(7..12, how));
+        let server = Server::start(script);
+        let busy = meanwhile(700.0, vec![every(20.0, message(Destination::Online))]);
+        let outcome = run(lasting(plan(&server, 20, then(managed(true), [busy, stay()])), 1_500), &server);
+        let truth = server.truth();
+        assert_eq!(truth.wrong, Vec::<String>::new());
+        assert_eq!((truth.closed, truth.resumed), (10, 10), "{:?}", outcome.errors);
+        assert_eq!((outcome.count(Counter::SessionsResumed), outcome.error("lost:resuming")), (10, 10));
+        assert_eq!((outcome.count(Counter::SessionsLost), outcome.count(Counter::Logins)), (0, 20));
+        assert_eq!(outcome.timing(Timing::SmResume).count, 10);
+        assert_eq!(
+            (outcome.count(Counter::MessagesSent), outcome.lost, outcome.waiting),
+            (truth.messages, 0, 0)
+        );
+        assert_eq!(
+            (outcome.count(Counter::MessagesDelivered), truth.forwarded),
+            (truth.messages, truth.messages)
+        );
+        assert_eq!(outcome.count(Counter::MessagesDuplicate), 0);
+        assert_eq!(outcome.count(Counter::MessagesReordered), 0);
+        assert_eq!((outcome.gauge(Gauge::UnderWay), outcome.gauge(Gauge::Online)), (0, 0));
+        assert_eq!(outcome.count(Counter::UsersFinished), 20);
+        assert!(truth.acks_asked > 0);
+    });
+}
+
+#[test]
+fn a_stream_that_cannot_be_resumed_is_a_lost_session() {
+    let no = "<failed xmlns='urn:xmpp:sm:3'/>";
+    let script = Script::acting(
+        move |step, _| {
+            if step == Step::Resumed { Act::Instead(no.to_owned()) } else { Act::Well }
+        },
+    );
+    let server = Server::start(script.once(|truth, _| truth.available == 20, Deed::Close(0..6, How::Fin)));
+    let outcome = run(lasting(plan(&server, 20, then(managed(true), [stay()])), 800), &server);
+    assert_eq!((outcome.count(Counter::SessionsLost), outcome.error("sm:not-resumed")), (6, 6));
+    assert_eq!((outcome.count(Counter::SessionsResumed), server.truth().resumed), (0, 0));
+    assert_eq!(outcome.count(Counter::UsersFinished), 14);
+}
+
+#[test]
+fn without_resumption_a_managed_stream_is_lost_like_any_other() {
+    let script = Script::default().once(|truth, _| truth.available == 20, Deed::Close(0..6, How::Fin));
+    let server = Server::start(script);
+    let outcome = run(lasting(plan(&server, 20, then(managed(false), [stay()])), 300), &server);
+    assert_eq!((outcome.count(Counter::SessionsLost), outcome.error("lost:closed")), (6, 6));
+    assert_eq!(server.truth().wrong, Vec::<String>::new());
+}
+
+#[test]
+fn a_server_that_refuses_management_is_gone_on_with() {
+    let no = "<failed xmlns='urn:xmpp:sm:3'/>";
+    let script =
+        Script::acting(
+            move |step, n| {
+                if step == Step::Enabled && n < 4 { Act::Instead(no.to_owned()) } else { Act::Well }
+            },
+        );
+    let server = Server::start(script);
+    let outcome = run(plan(&server, 10, managed(true)), &server);
+    agree(&outcome, &server.truth());
+    assert_eq!((outcome.error("sm:refused"), outcome.timing(Timing::SmEnable).count), (4, 6));
+    assert_eq!(outcome.count(Counter::UsersFinished), 10);
+}
+
+#[test]
+fn answers_that_never_come_are_missing_and_the_session_goes_on() {
+    let script = Script::acting(|step, n| {
+        if (step == Step::Roster && n < 3) || (step == Step::Ping && n < 2) {
+            Act::Nothing
+        } else {
+            Act::Well
+        }
+    });
+    let server = Server::start(script);
+    let mut plan = plan(&server, 10, vec![login(), Do::Roster, Do::Ping { to: None }]);
+    plan.options.answer_timeout_ms = 300;
+    let outcome = run(plan, &server);
+    assert_eq!((outcome.count(Counter::Timeouts), outcome.error("timeout")), (5, 5));
+    assert_eq!((outcome.timing(Timing::Roster).count, outcome.timing(Timing::Ping).count), (7, 8));
+    assert_eq!((outcome.count(Counter::IqSent), server.truth().iqs_in), (30, 30));
+    assert_eq!((outcome.count(Counter::IqAnswered), server.truth().iq_answers), (25, 25));
+    assert_eq!(outcome.count(Counter::UsersFinished), 10);
+}

@@ -1,0 +1,400 @@
+//! What sessions do between login and end: loops, variables, conditions, transactions, barriers, and activities at their
+//! own rhythm. The words that users say to the server are what the server heard, in order.
+
+use loadgen::measure::{Counter, Gauge, Summary, Timing};
+use loadgen::plan::{
+    Ack, Checks, Compare, Condition, Destination, Match, MatchAction, Pattern, Piece, Plan, Step as Do,
+    Table, Text, Time, Value,
+};
+
+use crate::login::slow;
+use crate::messages::agree;
+use crate::support::plans::{
+    barrier, every, lasting, login, meanwhile, message, online, plan, say, say_with, stay, text, then, think,
+    times, wait_for,
+};
+use crate::support::port::{Outcome, run};
+use crate::support::script::{Act, Deed, Script, Step, Truth};
+use crate::support::server::Server;
+
+fn did(script: Script, users: u32, steps: Vec<Do>, change: impl FnOnce(&mut Plan)) -> (Outcome, Truth) {
+    let server = Server::start(script);
+    let mut plan = plan(&server, users, then(vec![login()], steps));
+    change(&mut plan);
+    let outcome = run(plan, &server);
+    let truth = server.truth();
+    assert_eq!(truth.wrong, Vec::<String>::new());
+    (outcome, truth)
+}
+
+/// One user's words.
+fn said(steps: Vec<Do>) -> Vec<String> {
+    let (outcome, truth) = did(Script::default(), 1, steps, |_| {});
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+    assert_eq!(outcome.count(Counter::UsersFinished), 1);
+    truth.bodies
+}
+
+fn set(name: &str, value: Value) -> Do {
+    Do::Set(vec![(name.to_owned(), value)])
+}
+
+fn is(variable: &str, compare: Compare, value: &str) -> Condition {
+    Condition { variable: variable.to_owned(), compare, value: text(value) }
+}
+
+#[test]
+fn loops_count_nest_and_end() {
+    let counted = |name: &str, first, increment, steps| Do::Repeat {
+        times: Some(3),
+        counter: Some(name.to_owned()),
+        first,
+        increment,
+        steps,
+    };
+    let inner = counted("j", 10, -5, vec![say("$i$.$j$")]);
+    assert_eq!(
+        said(vec![counted("i", 1, 2, vec![inner, say("-")]), say("end")]),
+        ["1.10", "1.5", "1.0", "-", "3.10", "3.5", "3.0", "-", "5.10", "5.5", "5.0", "-", "end"]
+    );
+    assert_eq!(said(vec![times(0, vec![say("never")]), say("end")]), ["end"]);
+}
+
+#[test]
+fn conditions_are_checked_before_or_after() {
+    let count = |after, max, compare, value: &str| {
+        let grow = Do::Repeat {
+            times: Some(10),
+            counter: Some("n".to_owned()),
+            first: 1,
+            increment: 1,
+            steps: vec![Do::If { condition: is("n", compare, value), steps: vec![say("$n$")] }],
+        };
+        let again = Do::While {
+            condition: is("x", Compare::Less, "2"),
+            after,
+            max,
+            steps: vec![say("turn $x$"), set("x", Value::Text(text("9")))],
+        };
+        said(vec![grow, set("x", Value::Text(text("2"))), again, say("end")])
+    };
+    assert_eq!(count(false, 5, Compare::Greater, "8"), ["9", "10", "end"]);
+    assert_eq!(count(true, 5, Compare::LessOrEqual, "2"), ["1", "2", "turn 2", "end"]);
+    assert_eq!(count(true, 5, Compare::Equal, "10"), ["10", "turn 2", "end"]);
+    assert_eq!(
+        count(false, 5, Compare::NotEqual, "x"),
+        ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "end"]
+    );
+    assert_eq!(count(false, 5, Compare::GreaterOrEqual, "10"), ["10", "end"]);
+    // A condition that always holds ends at its limit.
+    let for_ever = Do::While {
+        condition: is("y", Compare::Equal, "1"),
+        after: false,
+        max: 4,
+        steps: vec![say("again")],
+    };
+    assert_eq!(
+        said(vec![set("y", Value::Text(text("1"))), for_ever, say("end")]),
+        ["again", "again", "again", "again", "end"]
+    );
+}
+
+#[test]
+fn what_an_answer_holds_can_be_kept_and_walked_through() {
+    let checks = Checks {
+        matches: Vec::new(),
+        captures: vec![
+            ("all".to_owned(), "([A-Z]+)".to_owned()),
+            ("type".to_owned(), "type='(.)".to_owned()),
+        ],
+    };
+    let each =
+        Do::ForEach { variable: "one".to_owned(), list: "all".to_owned(), steps: vec![say("got $one$")] };
+    assert_eq!(
+        said(vec![say_with("RED GREEN BLUE", checks), each, say("$type$")]),
+        ["RED GREEN BLUE", "got RED", "got GREEN", "got BLUE", "r"]
+    );
+    let none =
+        Checks { matches: Vec::new(), captures: vec![("none".to_owned(), "(nothing like it)".to_owned())] };
+    let each = Do::ForEach { variable: "one".to_owned(), list: "none".to_owned(), steps: vec![say("never")] };
+    assert_eq!(said(vec![say_with("x", none), each, say("end")]), ["x", "end"]);
+}
+
+#[test]
+fn variables_come_from_everywhere() {
+    let row = |column| Value::Row { table: 0, column, random: false };
+    let steps = vec![
+        Do::Set(vec![("a".to_owned(), row(0)), ("b".to_owned(), row(1))]),
+        set("own", Value::OwnRow { table: 0, column: 1 }),
+        set("number", Value::RandomNumber(5, 7)),
+        set("letters", Value::RandomString(12)),
+        say("$a$ $b$ $own$|$number$|$letters$"),
+        Do::Raw {
+            xml: Text(vec![
+                Piece::Literal("<iq type='get' id='1'><say xmlns='urn:test:say'><word>".to_owned()),
+                Piece::User,
+                Piece::Literal(" ".to_owned()),
+                Piece::Number,
+                Piece::Literal(" ".to_owned()),
+                Piece::Password,
+                Piece::Literal(" ".to_owned()),
+                Piece::Domain,
+                Piece::Literal(" ".to_owned()),
+                Piece::Unique,
+                Piece::Literal("</word></say></iq>".to_owned()),
+            ]),
+            ack: Ack::Any,
+            checks: Checks::default(),
+        },
+    ];
+    let (outcome, truth) = did(Script::default(), 6, steps, |plan| {
+        let rows = (0..6).map(|line| vec![format!("a{line}"), format!("b{line}")]).collect();
+        plan.options.tables = vec![Table { name: "t".to_owned(), rows }];
+    });
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+    let (mut words, mut users): (Vec<String>, Vec<String>) =
+        truth.bodies.into_iter().partition(|words| words.contains('|'));
+    words.sort();
+    assert_eq!(words.len(), 6);
+    for (line, words) in words.iter().enumerate() {
+        let parts: Vec<&str> = words.split('|').collect();
+        assert!(parts[0].starts_with(&format!("a{line} b{line} b")), "one line for both columns: {words}");
+        assert!((5..=7).contains(&parts[1].parse::<u32>().unwrap()), "{words}");
+        assert!(parts[2].len() == 12 && parts[2].bytes().all(|byte| byte.is_ascii_lowercase()), "{words}");
+    }
+    users.sort();
+    let mut unique: Vec<&str> = users.iter().filter_map(|words| words.rsplit(' ').next()).collect();
+    for (number, words) in users.iter().enumerate() {
+        assert!(words.starts_with(&format!("u{number} {number} p{number} load.test ")), "{words}");
+    }
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), 6);
+}
+
+fn check(regex: &str, when: bool, action: MatchAction, max: u32) -> Checks {
+    let check =
+        Match { regex: regex.to_owned(), when, action, max, pause_ms: 10, name: Some("seen".to_owned()) };
+    Checks { matches: vec![check], captures: Vec::new() }
+}
+
+/// The first three answers say that it is not ready yet.
+fn not_ready() -> Script {
+    Script::acting(|step, n| {
+        let wait = "<iq type='result' id='say'><wait xmlns='urn:test:say'/></iq>";
+        if step == Step::Request && n < 3 { Act::Instead(wait.to_owned()) } else { Act::Well }
+    })
+}
+
+#[test]
+fn a_match_can_ask_again_until_the_answer_is_right() {
+    let steps = vec![say_with("ready", check("wait", true, MatchAction::Loop, 10)), say("end")];
+    let (outcome, truth) = did(not_ready(), 1, steps, |_| {});
+    assert_eq!(truth.bodies, ["ready", "ready", "ready", "ready", "end"]);
+    assert_eq!((outcome.count(Counter::Matches), outcome.count(Counter::NoMatches)), (3, 1));
+    assert_eq!(outcome.error("match:seen"), 3);
+    let steps = vec![say_with("ready", check("wait", true, MatchAction::Loop, 2)), say("end")];
+    let (outcome, truth) = did(not_ready(), 1, steps, |_| {});
+    assert_eq!((truth.bodies.len(), outcome.error("match:repeated-too-often")), (4, 1));
+    assert_eq!(truth.bodies[3], "end");
+}
+
+#[test]
+fn a_match_can_end_begin_again_or_only_count() {
+    let try_it = |action| {
+        did(not_ready(), 1, vec![say_with("x", check("said", false, action, 10)), say("end")], |_| {})
+    };
+    let (outcome, truth) = try_it(MatchAction::Continue);
+    assert_eq!((truth.bodies.join(" "), outcome.count(Counter::Matches)), ("x end".to_owned(), 1));
+    let (outcome, truth) = try_it(MatchAction::Log);
+    assert_eq!(truth.bodies, ["x", "end"]);
+    assert!(outcome.log.iter().any(|line| line.contains("urn:test:say")), "{:?}", outcome.log);
+    let (outcome, truth) = try_it(MatchAction::Abort);
+    assert_eq!((truth.bodies.join(" "), outcome.error("aborted-by-match")), ("x".to_owned(), 1));
+    let (outcome, truth) = try_it(MatchAction::Restart);
+    assert_eq!((truth.bodies.join(" "), truth.logins), ("x x x x end".to_owned(), 4));
+    assert_eq!((outcome.count(Counter::Logins), outcome.count(Counter::UsersFinished)), (4, 1));
+    assert_eq!((outcome.count(Counter::SessionsLost), outcome.gauge(Gauge::Online)), (0, 0));
+    let (outcome, truth) = try_it(MatchAction::AbortRun);
+    assert!(outcome.refused.is_some_and(|reason| reason.contains("said")));
+    assert_eq!(truth.bodies, ["x"]);
+}
+
+#[test]
+fn the_plan_can_abort_the_session_or_the_run() {
+    let (outcome, truth) =
+        did(Script::default(), 5, vec![say("x"), Do::Abort { run: false }, say("never")], |_| {});
+    assert_eq!((truth.bodies.len(), outcome.refused), (5, None));
+    let (outcome, truth) =
+        did(Script::default(), 5, vec![think(50.0), Do::Abort { run: true }, say("never")], |_| {});
+    assert!(outcome.refused.is_some() && truth.bodies.is_empty());
+}
+
+#[test]
+fn nobody_passes_a_barrier_before_all_are_there() {
+    let steps = vec![say("before"), barrier(), say("after")];
+    let (outcome, truth) = did(Script::default(), 20, steps, |plan| {
+        plan.phases[0].batch = 5;
+        plan.phases[0].rate = 50.0;
+        plan.options.hold_ms = None;
+    });
+    assert_eq!((truth.bodies.len(), outcome.count(Counter::Timeouts)), (40, 0));
+    let first = truth.bodies.iter().position(|word| word == "after").unwrap();
+    // A barrier is for the users that there are: the first five have it for themselves if they are quick.
+    assert!(first >= 5 && truth.bodies[first..].iter().filter(|word| *word == "before").count() % 5 == 0);
+}
+
+#[test]
+fn transactions_hold_what_stands_in_them() {
+    let script = Script::acting(|step, _| match step {
+        Step::Ping => Act::Late(40),
+        Step::Request => Act::Late(25),
+        _ => Act::Well,
+    });
+    let ping = || Do::Ping { to: None };
+    let steps = vec![
+        Do::Transaction {
+            index: 0,
+            steps: vec![ping(), Do::Transaction { index: 1, steps: vec![say("x")] }, ping()],
+        },
+        Do::Transaction { index: 1, steps: vec![say("y")] },
+    ];
+    let (outcome, _) =
+        did(script, 5, steps, |plan| plan.transactions = vec!["outer".to_owned(), "inner".to_owned()]);
+    slow(outcome.transaction(0), 5, 105);
+    slow(outcome.transaction(1), 10, 25);
+    slow(outcome.timing(Timing::Request), 10, 25);
+    slow(outcome.timing(Timing::Ping), 10, 40);
+}
+
+#[test]
+fn pauses_are_as_long_as_they_should_be() {
+    let steps =
+        vec![think(50.0), Do::Think(Time::Uniform(30.0, 40.0)), Do::Think(Time::Exponential(5.0)), say("x")];
+    let (outcome, _) = did(Script::default(), 5, steps, |_| {});
+    slow(outcome.timing(Timing::Session), 5, 80);
+}
+
+#[test]
+fn activities_have_their_own_rhythm() {
+    let script = Script::acting(|step, _| if step == Step::Ping { Act::Late(150) } else { Act::Well });
+    let server = Server::start(script);
+    let activities = vec![
+        every(50.0, message(Destination::Partner)),
+        every(100.0, Do::Ping { to: None }),
+        every(200.0, crate::support::plans::available()),
+        every(250.0, Do::Roster),
+    ];
+    let steps = then(online(), [meanwhile(500.0, activities), say("end"), stay()]);
+    let outcome = run(lasting(plan(&server, 10, steps), 800), &server);
+    let truth = server.truth();
+    agree(&outcome, &truth);
+    // The first of each comes within its distance, so there are as many as fit, however slow the answers are.
+    let (messages, pings) = (truth.messages, truth.pings);
+    assert!((90..=110).contains(&messages) && (40..=60).contains(&pings), "{messages} {pings}");
+    assert!(
+        (20..=40).contains(&(truth.presences_in - 10)) && (10..=30).contains(&truth.rosters),
+        "{truth:?}"
+    );
+    assert_eq!(truth.bodies, vec!["end"; 10]);
+    slow(outcome.timing(Timing::Ping), pings, 150);
+    assert_eq!(outcome.timing(Timing::Roster).count, truth.rosters);
+}
+
+#[test]
+fn messages_go_to_and_fro() {
+    let server = Server::start(Script::default());
+    let bounce = Do::Bounce { in_flight: 2, duration_ms: None, size: 100 };
+    let outcome = run(lasting(plan(&server, 10, then(online(), [bounce])), 400), &server);
+    let truth = server.truth();
+    agree(&outcome, &truth);
+    assert!(truth.messages > 200, "each message is answered by the next: {}", truth.messages);
+    assert!(outcome.highest[Gauge::UnderWay as usize] <= 20);
+    assert!(truth.pairs.keys().all(|(from, to)| from ^ to == 1));
+}
+
+#[test]
+fn answers_can_be_left_for_later() {
+    let script = Script::acting(|step, _| if step == Step::Ping { Act::Late(100) } else { Act::Well });
+    let ping = Do::NoWait(Box::new(Do::Ping { to: None }));
+    let server = Server::start(script);
+    let steps = then(vec![login()], [times(5, vec![ping]), say("x"), stay()]);
+    let outcome = run(lasting(plan(&server, 5, steps), 400), &server);
+    let truth = server.truth();
+    agree(&outcome, &truth);
+    slow(outcome.timing(Timing::Ping), 25, 100);
+    // Five more are those of binding.
+    assert_eq!((truth.pings, outcome.count(Counter::IqAnswered)), (25, 30));
+}
+
+#[test]
+fn users_ping_one_another() {
+    let server = Server::start(Script::default());
+    let ping = Do::Ping { to: Some(Destination::Partner) };
+    let outcome = run(plan(&server, 10, then(online(), [ping, barrier()])), &server);
+    agree(&outcome, &server.truth());
+    let Summary { count, .. } = outcome.timing(Timing::PingUser);
+    assert_eq!((count, outcome.timing(Timing::Ping).count, outcome.errors.len()), (10, 0, 0));
+}
+
+#[test]
+fn what_is_waited_for_is_found_or_missed() {
+    let hello = "<message from='load.test' type='headline'><body>Hello 42</body><x xmlns='urn:x'/></message>";
+    let script = Script::acting(move |step, _| {
+        if step == Step::Request { Act::Then(format!("<presence from='x@y'/>{hello}")) } else { Act::Well }
+    });
+    let stanza = |name: Option<&str>, kind: Option<&str>, namespace: Option<&str>| Pattern::Stanza {
+        name: name.map(str::to_owned),
+        kind: kind.map(str::to_owned),
+        namespace: namespace.map(str::to_owned),
+    };
+    let wait = |what| vec![say("x"), Do::WaitFor { what, timeout_ms: 300 }];
+    let found = [
+        stanza(Some("message"), None, None),
+        stanza(None, Some("headline"), None),
+        stanza(None, None, Some("urn:x")),
+        Pattern::Contains(text("Hello")),
+        Pattern::Regex("Hel+o [0-9]+".to_owned()),
+    ];
+    let steps = found.into_iter().flat_map(wait).collect();
+    let (outcome, _) = did(script, 1, steps, |_| {});
+    assert_eq!((outcome.count(Counter::Timeouts), outcome.count(Counter::UsersFinished)), (0, 1));
+    let (outcome, truth) = did(Script::default(), 3, vec![wait_for("message", 100), say("end")], |_| {});
+    assert_eq!((outcome.count(Counter::Timeouts), outcome.error("timeout"), truth.bodies.len()), (3, 3, 3));
+}
+
+#[test]
+fn a_user_can_go_to_another_server() {
+    let second = Server::start(Script::default());
+    let there = Do::ChangeTarget { addresses: vec![second.address], security: loadgen::plan::Security::None };
+    let steps = vec![say("here"), Do::Disconnect, there, login(), say("there")];
+    let (outcome, truth) = did(Script::default(), 5, steps, |_| {});
+    let other = second.truth();
+    assert_eq!((truth.logins, other.logins, outcome.count(Counter::Logins)), (5, 5, 10));
+    assert_eq!((truth.bodies, other.bodies), (vec!["here".to_owned(); 5], vec!["there".to_owned(); 5]));
+}
+
+#[test]
+fn subscriptions_are_accepted_where_the_plan_says_so() {
+    let ask = "<presence type='subscribe' from='u7@load.test'/>";
+    for accept in [false, true] {
+        let script =
+            Script::default().once(|truth, _| truth.available == 5, Deed::Send(0..5, ask.to_owned()));
+        let server = Server::start(script);
+        let mut plan = lasting(plan(&server, 5, then(online(), [stay()])), 200);
+        plan.sessions[0].accept_subscriptions = accept;
+        let outcome = run(plan, &server);
+        assert_eq!(server.truth().presences_in, if accept { 10 } else { 5 });
+        assert_eq!(outcome.count(Counter::PresenceSent), server.truth().presences_in);
+    }
+}
+
+#[test]
+fn more_users_than_accounts_are_counted() {
+    let (outcome, truth) = did(Script::default(), 5, vec![barrier(), say("x")], |plan| {
+        plan.phases[0].max_users = Some(8);
+        plan.phases[0].batch = 8;
+    });
+    assert_eq!((outcome.count(Counter::UsersStarted), outcome.error("no-free-user")), (8, 3));
+    assert_eq!((truth.logins, truth.bodies.len()), (5, 5));
+}

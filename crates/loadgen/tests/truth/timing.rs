@@ -1,0 +1,123 @@
+//! What is slow: the server's delays are lower bounds of what is measured, and nothing that was due is left out.
+
+use loadgen::measure::{Counter, Gauge, Timing};
+use loadgen::plan::{Destination, PresenceKind, Step as Do};
+
+use crate::login::slow;
+use crate::messages::agree;
+use crate::support::plans::{
+    barrier, every, lasting, login, meanwhile, message, online, plan, stay, text, then, times,
+};
+use crate::support::port::run;
+use crate::support::script::{Act, Deed, Script, Seen, Step};
+use crate::support::server::Server;
+
+/// The mistake of closed-loop generators: they wait with the server and see one slow answer where a hundred were due.
+#[test]
+fn a_server_that_stands_still_for_a_second_delays_all_that_was_due_in_it() {
+    let script = Script::default().once(|_, since| since > 300_000, Deed::Stall(1_000));
+    let server = Server::start(script);
+    let busy = meanwhile(2_000.0, vec![every(10.0, message(Destination::Partner))]);
+    let outcome = run(lasting(plan(&server, 2, then(online(), [busy, stay()])), 2_100), &server);
+    agree(&outcome, &server.truth());
+    let sent = outcome.count(Counter::MessagesSent);
+    // The first comes within 10 ms, so each of the two has 200 in 2 s, however late the server is.
+    assert!((398..=402).contains(&sent), "{sent}");
+    for ms in [100, 300, 500, 700, 900] {
+        let late = outcome.at_least(Timing::Message, ms);
+        let due = 2 * (1_000 - ms) / 10;
+        assert!(late + 8 >= due, "{late} are {ms} ms late, and {due} were due in time for that");
+    }
+    let late = outcome.at_least(Timing::Message, 100);
+    assert!(late < sent, "messages before and after it were quick: {late} of {sent}");
+    assert!(outcome.timing(Timing::Message).max >= 980_000);
+}
+
+#[test]
+fn delivery_takes_as_long_as_the_server_needs() {
+    let script = Script::acting(|step, n| match step {
+        Step::Message if n % 10 == 0 => Act::Late(400),
+        Step::Message => Act::Late(100),
+        _ => Act::Well,
+    });
+    let server = Server::start(script);
+    let steps = then(online(), [times(20, vec![message(Destination::Myself)]), stay()]);
+    let outcome = run(lasting(plan(&server, 10, steps), 300), &server);
+    let truth = server.truth();
+    // Of those of one user the slow ones come after quicker ones, so they are out of order too.
+    assert_eq!((truth.messages, truth.forwarded, outcome.count(Counter::MessagesDelivered)), (200, 200, 200));
+    assert_eq!((outcome.lost, outcome.count(Counter::MessagesDuplicate)), (0, 0));
+    slow(outcome.timing(Timing::Message), 200, 100);
+    assert!(outcome.at_least(Timing::Message, 400) >= 20);
+    assert!(outcome.timing(Timing::Message).p99 >= 399_000);
+}
+
+#[test]
+fn answers_beyond_the_limit_are_not_acceptable() {
+    let script =
+        Script::acting(|step, n| if step == Step::Ping && n < 3 { Act::Late(700) } else { Act::Well });
+    let server = Server::start(script);
+    let mut plan = lasting(plan(&server, 10, then(online(), [Do::Ping { to: None }, stay()])), 950);
+    plan.options.acceptable_ms = 600;
+    let outcome = run(plan, &server);
+    agree(&outcome, &server.truth());
+    assert_eq!((outcome.count(Counter::Unacceptable), outcome.timing(Timing::Ping).count), (3, 10));
+    // Each user: two features, SASL, bind, the whole login, presence, ping.
+    assert_eq!(outcome.count(Counter::Acceptable), 10 * 7 - 3);
+    let (_, last) = outcome.snapshots.iter().rev().nth(1).expect("a second before the last report");
+    assert_eq!((last.gauges[Gauge::Online as usize], last.gauges[Gauge::Acceptable as usize]), (10, 7));
+}
+
+#[test]
+fn presence_is_measured_at_those_who_were_there() {
+    // Of each two users one sees the other come: 45 of the first 45, which are not passed on.
+    let script = Script {
+        seen: Seen::ByAll,
+        ..Script::acting(|step, n| if step == Step::Presence && n < 45 { Act::Nothing } else { Act::Well })
+    };
+    let server = Server::start(script);
+    let change = Do::Presence {
+        kind: PresenceKind::Available,
+        to: None,
+        show: Some(text("away")),
+        status: Some(text("<b>")),
+    };
+    let steps = then(online(), [times(3, vec![change]), barrier(), stay()]);
+    let outcome = run(lasting(plan(&server, 10, steps), 500), &server);
+    let truth = server.truth();
+    assert_eq!((truth.broadcasts, truth.reflections), (270, 40));
+    assert_eq!(outcome.timing(Timing::Presence).count, truth.broadcasts);
+    assert_eq!(outcome.timing(Timing::PresenceEcho).count, truth.reflections);
+    assert_eq!((outcome.count(Counter::PresenceSent), truth.presences_in), (40, 40));
+    assert_eq!(outcome.count(Counter::PresenceReceived), truth.presences_out);
+}
+
+#[test]
+fn messages_that_waited_are_measured_apart() {
+    // The odd users come only after the even ones have sent them something.
+    let server = Server::start(Script::default());
+    let mut plan = plan(&server, 10, then(vec![login()], [crate::support::plans::available(), stay()]));
+    plan.sessions[0].steps.insert(2, message(Destination::Partner));
+    plan.phases[0].batch = 1;
+    plan.phases[0].rate = 20.0;
+    let outcome = run(lasting(plan, 900), &server);
+    let truth = server.truth();
+    agree(&outcome, &truth);
+    assert_eq!((truth.messages, truth.fetched), (10, 5));
+    assert_eq!((outcome.count(Counter::MessagesDelayed), outcome.lost + outcome.waiting), (5, 0));
+    slow(outcome.timing(Timing::MessageStored), 5, 0);
+}
+
+#[test]
+fn the_server_is_asked_and_answered_in_the_middle_of_everything() {
+    let ask = "<iq type='get' id='a&amp;1' from='load.test'><ping xmlns='urn:xmpp:ping'/></iq>\
+        <iq type=\"set\" id=\"b\"><query xmlns='jabber:iq:roster'><item jid='x@load.test'/></query></iq>\
+        <iq type='get' id='c'><query xmlns='jabber:iq:version'/></iq>";
+    let script = Script::default().once(|truth, _| truth.available == 10, Deed::Send(0..10, ask.to_owned()));
+    let server = Server::start(script);
+    let outcome = run(lasting(plan(&server, 10, then(online(), [stay()])), 300), &server);
+    let truth = server.truth();
+    agree(&outcome, &truth);
+    assert_eq!((truth.iqs_answered, truth.iqs_refused), (20, 10));
+    assert_eq!(outcome.count(Counter::IqAnswered), truth.iq_answers);
+}

@@ -1,0 +1,103 @@
+//! Two workers in one run: messages between their users, and echoes where their clocks differ.
+
+use loadgen::measure::{Counter, Timing};
+use loadgen::plan::{Ack, Destination, Step as Do};
+
+use crate::messages::agree;
+use crate::support::plans::{
+    acked, available, barrier, every, lasting, login, meanwhile, message, online, plan, reflected, stay,
+    then, think, times, wait_for,
+};
+use crate::support::port::{Course, Outcome, run_with};
+use crate::support::script::{Act, Deed, Script, Step, Truth};
+use crate::support::server::Server;
+
+/// The server tells everybody when all twenty are there; a barrier of the plan is for one worker.
+fn all_at_once(script: Script) -> Script {
+    let go = "<message from='load.test'><body>go</body></message>";
+    script.once(|truth, _| truth.available == 20, Deed::Send(0..20, go.to_owned()))
+}
+
+fn ready() -> Vec<Do> {
+    vec![login(), available(), reflected(), wait_for("message", 10_000)]
+}
+
+/// Twenty users of two workers, a thousand messages, all between the workers.
+fn between(script: Script, clocks: [u16; 2]) -> (Outcome, Truth) {
+    let server = Server::start(all_at_once(script));
+    let steps = then(ready(), [times(50, vec![message(Destination::Ring(1))]), stay()]);
+    let outcome = run_with(lasting(plan(&server, 20, steps), 500), &server, Course::two(clocks));
+    let truth = server.truth();
+    assert_eq!((truth.messages, truth.wrong.len()), (1_000, 0));
+    assert!(truth.pairs.keys().all(|(from, to)| (from + to) % 2 == 1), "{:?}", truth.pairs);
+    (outcome, truth)
+}
+
+#[test]
+fn what_one_worker_sends_the_other_accounts_for() {
+    let (outcome, truth) = between(Script::default(), [0, 0]);
+    agree(&outcome, &truth);
+    assert_eq!((outcome.lost, outcome.waiting, truth.echoes), (0, 0, 0));
+    let arrived: u32 = outcome.finals[0].arrived.iter().map(|(_, count)| count).sum();
+    assert_eq!((arrived, outcome.finals.len()), (500, 2));
+    // Each worker accounts only for its own users.
+    for last in &outcome.finals {
+        let first = last.arrived[0].0 % 2;
+        assert!(last.arrived.iter().all(|(user, _)| user % 2 == first), "{:?}", last.arrived);
+        assert!(last.sent.iter().all(|(user, _)| user % 2 != first), "{:?}", last.sent);
+    }
+}
+
+#[test]
+fn mistakes_between_workers_are_counted_once() {
+    let script = Script::acting(|step, n| match (step, n % 20) {
+        (Step::Message, 3) => Act::Nothing,
+        (Step::Message, 5) => Act::Twice,
+        (Step::Message, 9) => Act::Refuse,
+        _ => Act::Well,
+    });
+    let (outcome, truth) = between(script, [0, 0]);
+    agree(&outcome, &truth);
+    assert_eq!((truth.dropped, truth.duplicated, truth.refused), (50, 50, 50));
+    assert_eq!((outcome.lost, outcome.waiting), (50, 0));
+}
+
+#[test]
+fn where_clocks_differ_an_echo_tells_the_time() {
+    let slow = |step, _| if step == Step::Message { Act::Late(50) } else { Act::Well };
+    let (outcome, truth) = between(Script::acting(slow), [0, 1]);
+    assert_eq!((truth.forwarded, truth.echoes), (1_000, 1_000));
+    assert_eq!((outcome.count(Counter::MessagesDelivered), outcome.lost + outcome.waiting), (1_000, 0));
+    // One way cannot be told, so it is not.
+    assert_eq!(outcome.timing(Timing::Message).count, 0);
+    crate::login::slow(outcome.timing(Timing::Echo), 1_000, 50);
+    assert_eq!(outcome.count(Counter::StanzasOut), truth.stanzas_in);
+}
+
+#[test]
+fn users_of_the_other_worker_can_be_waited_for_and_found() {
+    let server = Server::start(Script::default());
+    let steps = then(
+        online(),
+        [
+            times(5, vec![acked(Destination::Ring(1), Ack::Delivery)]),
+            think(1_500.0),
+            barrier(),
+            meanwhile(300.0, vec![every(5.0, message(Destination::Online))]),
+            stay(),
+        ],
+    );
+    let outcome = run_with(lasting(plan(&server, 20, steps), 2_300), &server, Course::two([0, 0]));
+    let truth = server.truth();
+    // Those who came before the other worker's users waited for the store as well.
+    assert_eq!((outcome.count(Counter::Timeouts), truth.echoes), (0, 100));
+    // One way is known here, so the echoes are no measure.
+    assert_eq!(outcome.timing(Timing::Echo).count, 0);
+    assert_eq!(
+        (outcome.count(Counter::MessagesDelivered), outcome.lost + outcome.waiting),
+        (truth.messages, 0)
+    );
+    // After a second each worker knows the users of the other.
+    let across = truth.pairs.iter().filter(|((from, to), _)| (from + to) % 2 == 1 && (from + 1) % 20 != *to);
+    assert!(across.count() > 50);
+}
