@@ -51,9 +51,6 @@ enum Word {
         first: PathBuf,
         /// Of the second; ratios are second to first.
         second: PathBuf,
-        /// Write the comparison as a page, too.
-        #[arg(long, value_name = "FILE")]
-        html: Option<PathBuf>,
     },
     /// Write the report of a run again from its run.json.
     Report {
@@ -341,7 +338,7 @@ impl From<anyhow::Error> for Failure {
 pub fn command(load: Load) -> ExitCode {
     let result = match load.word {
         Some(Word::Worker(worker)) => once::worker(&worker),
-        Some(Word::Compare { first, second, html }) => show::compare(&first, &second, html.as_deref()),
+        Some(Word::Compare { first, second }) => show::compare(&first, &second),
         Some(Word::Report { run }) => show::report(&run),
         Some(Word::Capacity(asked)) => capacity::capacity(&asked),
         Some(Word::Prepare(asked)) => prepare::prepare(&asked),

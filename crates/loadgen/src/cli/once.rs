@@ -12,6 +12,7 @@ use crate::control::handshake;
 use crate::control::interrupt::Interrupts;
 use crate::control::worker;
 use crate::host::{self, Host};
+use crate::measure::Counter;
 use crate::plan::{Facts, Mistake, check, workers_needed};
 use crate::report;
 use crate::report::model::{self, About};
@@ -25,10 +26,14 @@ pub(super) fn run(asked: &Run) -> Result<(), Failure> {
     let interrupts = Interrupts::listen()?;
     let run = perform(setup, asked, &interrupts)?;
     let paths = report::write(&directory, &run)?;
+    let nothing = !run.totals.counters.contains_key(Counter::Logins.name()) && run.about.end != "finished";
     if asked.output.json {
         out::text(&report::json(&run)?);
     } else {
-        out::text(&report::text(&run));
+        // A table of zeros says less than the sentence that ends the run.
+        if !nothing {
+            out::text(&report::text(&run));
+        }
         out::line(&format!("Report: {}", paths.html.display()));
     }
     match run.about.end.as_str() {
