@@ -1,0 +1,134 @@
+//! The generator's account of a run against the node's own.
+
+use crate::node::{Guard, Node, said, turn, wait};
+use crate::relay::Relay;
+use crate::run::Run;
+
+/// 10 000 users arrive at 1 000 a second, each sends two messages; a tenth more accounts never come.
+#[test]
+fn ten_thousand_users_are_counted_as_the_node_counts_them() {
+    let _turn = turn();
+    const USERS: u64 = 10_000;
+    let node = Node::start("count", 11_000);
+    // Random accounts: some are online, some come later and find the message waiting, some never come.
+    node.plan(
+        "count.toml",
+        r#"
+title = "Two messages from each, to anybody"
+[accounts]
+prefix = "u"
+count = 11_000
+[options]
+hold = "4s"
+drain = "3s"
+[[phase]]
+rate = 1_000
+users = "connections"
+[[session]]
+steps = [
+  { login = { mechanisms = ["SCRAM-SHA-1"] } },
+  "presence",
+  { message = { to = "random", size = 100 } },
+  { think = "1s..3s" },
+  { message = { to = "random", size = 100 } },
+  { think = "1h" },
+]
+"#,
+    );
+    let before = node.metrics();
+    let output = node
+        .load("out", &["count.toml", "-n", "10000", "--workers", "2", "--quiet"])
+        .args(["--pid", &node.pid().to_string(), "--metrics", &node.metrics_url()])
+        .output()
+        .expect("throng starts");
+    assert!(output.status.success(), "{}{}", said(&output), node.log());
+    let after = node.metrics();
+    let run = Run::read(&node.folder.join("out"));
+    let server = |name: &str| after.sum(name) - before.sum(name);
+    let told = || format!("{}\n{}", run.told(), node.figures().unwrap_or_default());
+
+    assert_eq!(run.end(), "finished", "{}", told());
+    for (ours, theirs) in [
+        ("connections", USERS),
+        ("logins", USERS),
+        ("logins", server("throng_logins_total{reason=\"SCRAM-SHA-1\"}")),
+        ("logins", server("throng_sessions_opened_total")),
+        ("messages_sent", 2 * USERS),
+        ("messages_sent", server("throng_stanzas_total{kind=\"message\",direction=\"in\"}")),
+        ("messages_delivered", server("throng_stanzas_total{kind=\"message\",direction=\"out\"}")),
+        ("messages_delayed", server("throng_offline_delivered_total")),
+        (
+            "messages_waiting",
+            server("throng_offline_stored_total") - server("throng_offline_delivered_total"),
+        ),
+        ("messages_refused", server("throng_bounced_total")),
+        ("messages_lost", 0),
+        ("messages_duplicate", 0),
+        ("messages_reordered", 0),
+        ("presence_sent", server("throng_stanzas_total{kind=\"presence\",direction=\"in\"}")),
+        ("presence_received", server("throng_stanzas_total{kind=\"presence\",direction=\"out\"}")),
+        ("sessions_lost", 0),
+        ("users_finished", USERS),
+    ] {
+        assert_eq!(run.count(ours), theirs, "{ours}\n{}", told());
+        assert_eq!(run.count(ours), run.count_of_seconds(ours), "{ours} by seconds");
+    }
+    // The comparison is worth something only if each way of a message was taken.
+    for way in ["messages_delivered", "messages_delayed", "messages_waiting"] {
+        assert!(run.count(way) > 100, "{way}\n{}", told());
+    }
+    let missing =
+        run.count("messages_sent") - run.count("messages_delivered") - run.count("messages_waiting");
+    assert_eq!(missing, 0, "{}", told());
+    assert_eq!(run.timing("login", "count"), USERS, "{}", told());
+}
+
+/// The network of 1 000 of 2 200 users goes, while all of them talk.
+#[test]
+fn a_thousand_connections_that_are_cut_are_a_thousand_lost_sessions() {
+    let _turn = turn();
+    const USERS: u64 = 2_200;
+    let node = Node::start("cut", USERS as u32);
+    let relay = Relay::start(&node.target);
+    node.plan(
+        "talk.toml",
+        r#"
+title = "Talk until the end"
+[options]
+duration = "9s"
+drain = "2s"
+[[phase]]
+rate = 500
+users = "connections"
+[[session]]
+steps = ["login", "presence", { meanwhile = { do = [{ every = "2s", message = { to = "random", size = 100 } }] } }]
+"#,
+    );
+    // Half of the users come through the relay.
+    let mut load = node.load("out", &["talk.toml", "-n", "2200", "--workers", "2", "--quiet"]);
+    let mut load = Guard(load.args(["--target", &relay.address.to_string()]).spawn().expect("throng starts"));
+    wait("all users", || (node.figure("sessions") == USERS).then_some(()));
+    relay.cut(1_000);
+    wait("the cut ones to be gone", || (node.figure("sessions") == USERS - 1_000).then_some(()));
+    let stored = node.figure("offline_stored");
+    wait("messages for those who were cut", || (node.figure("offline_stored") > stored).then_some(()));
+    let status = load.end("the run");
+    let run = Run::read(&node.folder.join("out"));
+    assert!(status.success(), "{}{}", run.told(), node.log());
+
+    assert_eq!(run.count("logins"), USERS, "{}", run.told());
+    assert_eq!(run.count("sessions_lost"), 1_000, "{}", run.told());
+    assert_eq!(run.count("users_finished"), USERS - 1_000, "{}", run.told());
+    // Each message is accounted for. To whoever was cut off: they may still fetch it. From whoever was cut off, to the
+    // others: lost if it was under way in the connection, and then the node has not seen it either.
+    let [sent, arrived, waiting, lost] =
+        ["messages_sent", "messages_delivered", "messages_waiting", "messages_lost"].map(|n| run.count(n));
+    let unseen = sent - node.figure("messages_in");
+    assert_eq!(sent, arrived + waiting + lost, "{}", run.told());
+    assert!(lost <= unseen, "{unseen} messages never came to the node\n{}", run.told());
+    assert!(unseen < 100 && waiting > 100, "{unseen} messages never came to the node\n{}", run.told());
+    assert_eq!(run.count("messages_duplicate") + run.count("messages_reordered"), 0, "{}", run.told());
+    // The others went on: users are online until the end, and they are as many as were not cut.
+    let online = run.seconds().filter_map(|second| second["gauges"]["online"].as_i64()).collect::<Vec<_>>();
+    assert!(online.contains(&1_200), "{online:?}");
+}

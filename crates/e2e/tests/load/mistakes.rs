@@ -1,0 +1,175 @@
+//! What cannot work is told before the first connection: one sentence with the mend, status 2, and no directory.
+//!
+//! What only the server or another machine can know (accounts that are not there, a token that is wrong) is told by the
+//! first of them that asks, with status 1.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Command, Output};
+
+use crate::node::{Node, PASSWORD, folder, free_ports, program, said};
+use crate::run::Run;
+
+/// Where a server would be; whoever connects is seen.
+struct Silent(TcpListener);
+
+impl Silent {
+    fn new() -> Silent {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        Silent(listener)
+    }
+    fn target(&self) -> String {
+        self.0.local_addr().expect("a bound port").to_string()
+    }
+}
+
+/// Runs the command, which must be refused as wrong usage with all of these parts in what it says.
+fn refused(mut command: Command, silent: &Silent, parts: &[&str]) {
+    let out = folder("refused").join("never");
+    let output = command.arg("--out").arg(&out).output().expect("it starts");
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+    assert!(output.stdout.is_empty(), "mistakes belong on standard error: {text}");
+    assert!(silent.0.accept().is_err(), "it connected: {text}");
+    assert!(!out.exists(), "a directory is left behind: {text}");
+}
+
+fn load(words: &[&str]) -> Command {
+    program(None, &[&["load"], words].concat())
+}
+
+#[test]
+fn names_that_are_not_known_come_with_the_nearest_that_is() {
+    let silent = Silent::new();
+    let target = silent.target();
+    refused(load(&["tigase-300", "--target", &target]), &silent, &["did you mean \"tigase-30k\"?"]);
+    refused(load(&["idel", "--target", &target]), &silent, &["did you mean \"idle\"?"]);
+    // All mistakes of a plan at once, each with its line.
+    let plan = folder("unknown").join("plan.toml");
+    let text = "[options]\nholt = '1s'\n[[phase]]\nrate = 1\nusers = 1\n[[session]]\nsteps = ['login', 'presense']\n";
+    fs::write(&plan, text).expect("a plan");
+    let plan_name = plan.to_string_lossy().into_owned();
+    refused(
+        load(&[&plan_name, "--target", &target]),
+        &silent,
+        &["2 mistakes", "line 2", "did you mean \"hold\"?", "line 7", "did you mean \"presence\"?"],
+    );
+    refused(load(&["missing.toml", "--target", &target]), &silent, &["missing.toml", "cannot be read"]);
+    refused(load(&["idle", "--conections", "5"]), &silent, &["--connections"]);
+    refused(load(&[]), &silent, &["--list"]);
+    let _ = fs::remove_dir_all(plan.parent().expect("a folder"));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_found_before_a_worker_is_started() {
+    let silent = Silent::new();
+    let [port] = free_ports();
+    let target = format!("127.0.0.1:{port}");
+    refused(load(&["idle", "--target", &target]), &silent, &["nobody answers at", &target, "--target"]);
+    let unknown = ["idle", "--target", "nowhere.invalid:5222"];
+    refused(load(&unknown), &silent, &["nowhere.invalid", "not found"]);
+    // Whoever is reachable does not help the other.
+    let both = ["idle", "--target", &target, "--target", &silent.target()];
+    refused(load(&both), &silent, &["nobody answers at", &target]);
+}
+
+#[test]
+fn what_the_machine_does_not_have_is_told_with_the_mend() {
+    let silent = Silent::new();
+    let target = silent.target();
+    let many = ["idle", "--target", &target, "--connections", "140000"];
+    // Whatever the range of local ports is, it has fewer than 65 536, and one address has not more.
+    refused(load(&many), &silent, &["140000 connections", "ports", "--source 127.0.0.2-"]);
+    let few = load(&["idle", "--target", &target, "--connections", "400"]);
+    refused(with_files(200, few), &silent, &["only 200 files", "ulimit -n"]);
+    let many =
+        load(&["idle", "--target", &target, "--connections", "60000", "--source", "127.0.0.2-127.0.0.9"]);
+    refused(with_files(300, many), &silent, &["60000 connections", "300 open files", "ulimit -n"]);
+    let fewer = ["idle", "--target", &target, "--connections", "100", "--count", "10"];
+    refused(load(&fewer), &silent, &["100 connections", "there are 10", "--connections 10"]);
+}
+
+/// The same command with a lower limit of open files.
+fn with_files(files: u32, command: Command) -> Command {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]);
+    limited.arg(command.get_program()).args(command.get_args());
+    limited
+}
+
+/// Accounts are known to the server alone, so it takes one login to find out.
+#[test]
+fn accounts_that_do_not_exist_stop_the_run_at_the_first_login() {
+    let node = Node::start("nobody", 0);
+    let run = |more: &[&str]| -> Output {
+        let words = ["idle", "-n", "20", "--hold", "1s", "--workers", "1"];
+        node.load("out", &[&words, more].concat()).output().expect("throng starts")
+    };
+    let output = run(&[]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    for part in ["u0@chat.test", "first login", "not-authorized"] {
+        assert!(text.contains(part), "no {part} in: {text}");
+    }
+    let report = Run::read(&node.folder.join("out"));
+    assert_eq!(report.count("logins"), 0, "{}", report.told());
+    assert!(report.count("users_started") < 20, "it went on: {}", report.told());
+
+    // Told to go on, it counts.
+    let output = run(&["--keep-going"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let report = Run::read(&node.folder.join("out"));
+    assert_eq!(report.end(), "finished", "{}", report.told());
+    assert_eq!(report.count("login_errors"), 20, "{}", report.told());
+    assert_eq!(
+        node.metrics().sum("throng_logins_total{reason=\"not-authorized\"}"),
+        20 + 1,
+        "{}",
+        report.told()
+    );
+
+    // With the accounts there, the same command does.
+    let made = ["account", "bulk", "--config", "throng.toml", "--prefix", "u", "--count", "20"];
+    let made = node.run(&[&made[..], &["--password", PASSWORD]].concat());
+    assert!(made.status.success(), "{}", said(&made));
+    let output = run(&[]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(Run::read(&node.folder.join("out")).count("logins"), 20);
+}
+
+/// Both sides say it: the worker to who started it, the controller to who waits.
+#[test]
+fn a_worker_needs_the_token_and_a_controller() {
+    let node = Node::start("token", 1);
+    let [port] = free_ports();
+    let join = format!("127.0.0.1:{port}");
+    let worker = |token: &str, patience: &str| {
+        program(None, &["load", "worker", "--join", &join, "--patience", patience])
+            .env("THRONG_LOAD_TOKEN", token)
+            .output()
+            .expect("throng starts")
+    };
+    let output = worker("right", "0s");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains(&format!("no controller at {join}")), "{}", said(&output));
+
+    let words = ["idle", "-n", "1", "--hold", "1s", "--listen", &join, "--expect", "1"];
+    let mut load = node.load("out", &words);
+    load.env("THRONG_LOAD_TOKEN", "right");
+    let controller = std::thread::spawn(move || load.output().expect("throng starts"));
+    let output = worker("wrong", "30s");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("the token is wrong; give the worker the --token"), "{}", said(&output));
+    let output = worker("right", "30s");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let output = controller.join().expect("the controller");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("may not join: the token is wrong"), "{}", said(&output));
+    // A secret belongs neither on the screen of a run that was given it nor in its report.
+    let report = fs::read_to_string(node.folder.join("out/run.json")).expect("a report");
+    assert!(!report.contains(PASSWORD) && !report.contains("THRONG_LOAD"), "a secret is in the report");
+}

@@ -1,0 +1,71 @@
+//! Network namespaces for the length of a test: wires from `crates/e2e/netns/lossy.sh`, and being root to make them.
+
+use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::node::said;
+
+/// Namespaces on one bridge. They go with the value, also when the test fails.
+pub(crate) struct Wires {
+    name: String,
+    /// How packets are lost, as the script found it.
+    pub(crate) method: String,
+}
+
+impl Wires {
+    /// So many namespaces; each loses so many percent of the packets that come in.
+    pub(crate) fn up(percent: &str, nodes: usize) -> Wires {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Process ids have up to seven digits, and names of namespaces here eight letters.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}{}", char::from(b'a' + number as u8), std::process::id());
+        let mut wires = Wires { name, method: String::new() };
+        let output = script(&["up", &wires.name, percent, &nodes.to_string()]);
+        assert!(output.status.success(), "{}", said(&output));
+        wires.method = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();
+        wires
+    }
+    /// The namespace with a number from 1.
+    pub(crate) fn space(&self, number: usize) -> String {
+        format!("{}-{number}", self.name)
+    }
+    pub(crate) fn address(number: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, 0, number as u8)
+    }
+    /// Packets that were lost so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        let output = script(&["dropped", &self.name]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+}
+
+impl Drop for Wires {
+    fn drop(&mut self) {
+        let output = script(&["down", &self.name]);
+        if !output.status.success() && !std::thread::panicking() {
+            panic!("the namespaces stay: {}", said(&output));
+        }
+    }
+}
+
+fn script(words: &[&str]) -> Output {
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/netns/lossy.sh"));
+    Command::new(path).args(words).output().expect("lossy.sh starts")
+}
+
+/// Runs `test` as root: here, or by starting the test of this name again through sudo. Where neither is possible it fails.
+pub(crate) fn as_root(name: &str, test: impl FnOnce()) {
+    let user = std::fs::metadata("/proc/self").expect("/proc").uid();
+    if user == 0 {
+        return test();
+    }
+    let own = std::env::current_exe().expect("the path of the test");
+    let again = Command::new("sudo").arg("-n").arg(own).args(["--exact", name, "--nocapture"]).output();
+    let hint = "network namespaces need root: run this test as root, or allow sudo without a password";
+    let output = again.unwrap_or_else(|error| panic!("{hint} (sudo: {error})"));
+    assert!(output.status.success(), "{hint}, unless what follows says otherwise\n{}", said(&output));
+}
