@@ -27,6 +27,8 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
 
 pub(crate) struct Node {
     pub(crate) folder: PathBuf,
+    /// Folder of its database.
+    data: PathBuf,
     /// Namespace that it runs in.
     space: Option<String>,
     /// Where clients connect.
@@ -47,14 +49,17 @@ impl Node {
     }
     fn start_at(name: &str, space: Option<String>, target: String, http: u16, accounts: u32) -> Node {
         let folder = folder(name);
+        let data = memory(name);
         // The fewest iterations that are allowed: how slow passwords are is not the question here.
         let text = format!(
-            "domains = ['{DOMAIN}']\ndata_dir = 'data'\n[auth]\niterations = 4096\n\
+            "domains = ['{DOMAIN}']\ndata_dir = 'data'\n\
+             [storage]\nurl = 'sqlite:{}/throng.db'\n[auth]\niterations = 4096\n\
              [[listen]]\nkind = 'c2s'\naddress = '{target}'\ntls = 'off'\n\
-             [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
+             [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n",
+            data.display()
         );
         fs::write(folder.join("throng.toml"), text).expect("a configuration");
-        let mut node = Node { folder, space, target, http, process: None };
+        let mut node = Node { folder, data, space, target, http, process: None };
         if accounts > 0 {
             let count = accounts.to_string();
             let words = ["account", "bulk", "--config", "throng.toml", "--prefix", "u", "--count", &count];
@@ -130,6 +135,7 @@ impl Drop for Node {
         if !std::thread::panicking() {
             let _ = fs::remove_dir_all(&self.folder);
         }
+        let _ = fs::remove_dir_all(&self.data);
     }
 }
 
@@ -189,6 +195,18 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
     folder
+}
+
+/// A folder for a database, in memory where the system has such a place: how fast the machine's disk is at the moment is
+/// not the question here, and a node whose database does not answer in time refuses logins and messages by right.
+fn memory(name: &str) -> PathBuf {
+    let shared = Path::new("/dev/shm");
+    let name = format!("throng-{}-{name}-db", std::process::id());
+    let inside = shared.join(&name);
+    if shared.is_dir() && fs::create_dir_all(&inside).is_ok() {
+        return inside;
+    }
+    folder(&name)
 }
 
 pub(crate) fn said(output: &Output) -> String {

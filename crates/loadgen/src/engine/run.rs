@@ -435,9 +435,13 @@ impl Engine {
         self.record.error(kind);
         let mut address = String::new();
         self.names.bare(self.users[slot as usize].account, &mut address);
-        if !self.ever_logged_in && !self.plan.options.keep_going && self.stage == Stage::Running {
+        // A slow server may say so only when the time of the run is up.
+        let open = matches!(self.stage, Stage::Running | Stage::Draining(_));
+        if !self.ever_logged_in && !self.plan.options.keep_going && open {
             self.refusal = Some(format!("the first login, of {address}, failed: {detail}"));
-            self.stage = Stage::Draining(now_us());
+            if self.stage == Stage::Running {
+                self.stage = Stage::Draining(now_us());
+            }
         }
         self.record.log(|| format!("login of {address} failed: {detail}"));
         self.end(slot);
