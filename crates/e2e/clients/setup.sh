@@ -1,5 +1,6 @@
 #!/bin/sh
-# Puts the foreign clients in place: slixmpp in a venv, xmpp.js in node_modules, profanity and tmux from Debian.
+# Puts the foreign clients in place: slixmpp in a venv, xmpp.js and playwright-core in node_modules, profanity, tmux and
+# chromium from Debian.
 #
 # usage: setup.sh [DIR]     DIR defaults to $CARGO_TARGET_DIR/e2e, or target/e2e of the workspace.
 #
@@ -84,11 +85,20 @@ if ! { [ -x "$dir/bin/node" ] && recent "$dir/bin/node"; }; then
     fi
     ln -sf "$node" "$dir/bin/node"
 fi
-stamp=$(cat "$here/xmppjs/package.json" "$here/xmppjs/package-lock.json" "$here/xmppjs/.npmrc"; "$dir/bin/node" --version)
-if [ ! -d "$dir/xmppjs/node_modules" ] || [ "$stamp" != "$(cat "$dir/xmppjs/stamp" 2>/dev/null)" ]; then
-    rm -rf "$dir/xmppjs"
-    mkdir -p "$dir/xmppjs"
-    cp "$here/xmppjs/package.json" "$here/xmppjs/package-lock.json" "$here/xmppjs/.npmrc" "$dir/xmppjs/"
-    quietly "npm ci" npm ci --prefix "$dir/xmppjs" --ignore-scripts --no-audit --no-fund --loglevel=error
-    printf '%s\n' "$stamp" >"$dir/xmppjs/stamp"
-fi
+# The packages that a folder's lock file names.
+modules() {
+    stamp=$(cat "$here/$1/package.json" "$here/$1/package-lock.json" "$here/$1/.npmrc"; "$dir/bin/node" --version)
+    if [ ! -d "$dir/$1/node_modules" ] || [ "$stamp" != "$(cat "$dir/$1/stamp" 2>/dev/null)" ]; then
+        rm -rf "${dir:?}/$1"
+        mkdir -p "$dir/$1"
+        cp "$here/$1/package.json" "$here/$1/package-lock.json" "$here/$1/.npmrc" "$dir/$1/"
+        quietly "npm ci" npm ci --prefix "$dir/$1" --ignore-scripts --no-audit --no-fund --loglevel=error
+        printf '%s\n' "$stamp" >"$dir/$1/stamp"
+    fi
+}
+modules xmppjs
+
+# For the pages of reports. A browser without a font draws empty boxes.
+have chromium || install chromium
+[ -d /usr/share/fonts/truetype/dejavu ] || install fonts-dejavu-core
+modules browser

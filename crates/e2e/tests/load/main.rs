@@ -22,6 +22,7 @@ mod ends;
 mod mistakes;
 mod nets;
 mod node;
+mod page;
 mod relay;
 mod run;
 mod space;
