@@ -13,7 +13,7 @@ use crate::control::interrupt::Interrupts;
 use crate::control::worker;
 use crate::host::{self, Host};
 use crate::measure::Counter;
-use crate::plan::{Facts, Mistake, check, workers_needed};
+use crate::plan::{Facts, Mistake, Phase, check, workers_needed};
 use crate::report;
 use crate::report::model::{self, About};
 
@@ -100,7 +100,17 @@ pub(super) fn setup(asked: &Run, given: Given) -> Result<Setup, Failure> {
         return Err(Failure::usage(format!("this cannot be run here:\n{}", lines.join("\n"))));
     }
     host.check().map_err(Failure::Usage)?;
-    reachable(&given)?;
+    if let Err(failure) = reachable(&given) {
+        match failure {
+            // Workers elsewhere may well reach what this machine does not.
+            Failure::Usage(error)
+                if asked.crew.listen.is_some() && !given.plan.target.addresses.is_empty() =>
+            {
+                out::error(&format!("throng load: from here, {error}"));
+            }
+            failure => return Err(failure),
+        }
+    }
     let listen =
         asked.crew.listen.as_deref().map(drive::resolve_listen).transpose().map_err(Failure::Usage)?;
     let workers = match asked.crew.workers {
@@ -132,7 +142,7 @@ pub(super) fn mistakes(asked: &Run, given: &Given) -> Vec<Mistake> {
     check(&given.plan, &facts(given, &host))
 }
 
-/// A server that is not there is found before a worker is started. Workers of other machines may see more than this one.
+/// A server that is not there is found before a worker is started. Costs the server one connection for each address.
 fn reachable(given: &Given) -> Result<(), Failure> {
     for address in &given.plan.target.addresses {
         if let Err(error) = std::net::TcpStream::connect_timeout(address, Duration::from_secs(5)) {
@@ -216,14 +226,16 @@ struct Live {
     live: crate::view::Live,
 }
 
+/// Seconds that a phase takes, if that is known before.
+fn length(phase: &Phase) -> Option<f64> {
+    let arriving = phase.max_users.filter(|_| phase.rate > 0.0).map(|users| f64::from(users) / phase.rate);
+    phase.duration_ms.map(|ms| ms as f64 / 1e3).or(arriving)
+}
+
 impl Live {
     fn new(output: &Output, setup: &Setup) -> Self {
-        let phases: Vec<_> = setup
-            .plan
-            .phases
-            .iter()
-            .map(|phase| (phase.name.clone(), phase.duration_ms.map(|ms| ms as f64 / 1e3)))
-            .collect();
+        let phases: Vec<_> =
+            setup.plan.phases.iter().map(|phase| (phase.name.clone(), length(phase))).collect();
         let workers = usize::from(setup.workers) + usize::from(setup.expect);
         let live = crate::view::Live {
             phases: phases.len(),
@@ -269,6 +281,11 @@ impl Watch for Live {
             live.phase_name.clone_from(name);
             live.phase_elapsed = (run.about.length - f64::from(began.from)).max(0.0);
             live.phase_expected = *expected;
+        }
+        let last = phase + 1 == self.phases.len();
+        if last && live.phase_expected.is_some_and(|expected| live.phase_elapsed > expected + 1.0) {
+            live.phase_name = "holding".to_owned();
+            live.phase_expected = None;
         }
         if now.ending {
             live.phase_name = "draining".to_owned();

@@ -26,6 +26,13 @@ pub(super) fn compare(first: &Path, second: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A figure of a timing.
+type Figure = fn(&Summary) -> f64;
+/// A figure of a run, if it has it.
+type Sample = fn(&Run) -> Option<f64>;
+/// How a figure is written.
+type Shown = fn(f64) -> String;
+
 /// Figures of two runs with the ratio of the second to the first. What neither has is left out.
 fn side_by_side(first: &Run, second: &Run) -> String {
     let mut text = String::new();
@@ -41,7 +48,7 @@ fn side_by_side(first: &Run, second: &Run) -> String {
         if one.is_none() && two.is_none() {
             continue;
         }
-        let figures: [(&str, fn(&Summary) -> f64); 4] = [
+        let figures: [(&str, Figure); 4] = [
             ("mean", |summary| summary.mean),
             ("p50", |summary| summary.p50 as f64),
             ("p99", |summary| summary.p99 as f64),
@@ -61,7 +68,7 @@ fn side_by_side(first: &Run, second: &Run) -> String {
             row(counter.title(), &said(one, whole), &said(two, whole), &ratio(one, two));
         }
     }
-    let samples: [(&str, fn(&Run) -> Option<f64>, fn(f64) -> String); 3] = [
+    let samples: [(&str, Sample, Shown); 3] = [
         ("CPU of the server, mean", server_cpu, |cores| format!("{cores:.3} cores")),
         ("Memory of the server, highest", server_memory, |bytes| format!("{:.1} MB", bytes / 1e6)),
         ("CPU of the generator", generator_cpu, |seconds| format!("{seconds:.2} s")),
