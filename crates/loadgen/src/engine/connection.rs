@@ -10,7 +10,9 @@ use rustix::event::epoll::{self, EventFlags};
 use xml::{Limits, Scan};
 
 use super::run::{Engine, Stage};
-use super::user::{AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, NOBODY, SLOW, User, Wait};
+use super::user::{
+    AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, MANAGEABLE, NOBODY, SLOW, User, Wait,
+};
 use crate::clock::now_us;
 use crate::measure::{Counter, Gauge, Timing};
 use crate::plan::Security;
@@ -202,6 +204,7 @@ impl Engine {
         loop {
             let user = &mut self.users[slot as usize];
             let Some(socket) = &mut user.socket else { return };
+            let epoch = user.epoch;
             let mut input = std::mem::take(&mut self.input);
             input.clear();
             input.append(&mut user.partial);
@@ -219,14 +222,16 @@ impl Engine {
             }
             let left = self.elements(slot, &input);
             let user = &mut self.users[slot as usize];
-            if user.socket.is_some() && left < input.len() {
+            let same = user.socket.is_some() && user.epoch == epoch;
+            if same && left < input.len() {
                 user.partial = input[left..].to_vec();
             }
             if input.capacity() > 1 << 20 {
                 input = Vec::new();
             }
             self.input = input;
-            if self.users[slot as usize].socket.is_none() {
+            // The user may have gone, or have another connection by now.
+            if !same {
                 return;
             }
             match result.map(|read| read.end) {
@@ -252,9 +257,10 @@ impl Engine {
     /// Handles the complete elements of `input`; returns where the rest begins.
     fn elements(&mut self, slot: u32, input: &[u8]) -> usize {
         let mut at = 0;
+        let epoch = self.users[slot as usize].epoch;
         while at < input.len() {
             let user = &mut self.users[slot as usize];
-            if user.socket.is_none() {
+            if user.socket.is_none() || user.epoch != epoch {
                 return input.len();
             }
             match user.scanner.scan(&input[at..], &LIMITS) {
@@ -381,10 +387,12 @@ impl Engine {
         }
         self.offline(slot);
         let user = &mut self.users[slot as usize];
+        user.epoch = user.epoch.wrapping_add(1);
         user.out = Vec::new();
         user.partial = Vec::new();
         user.set(BLOCKED, false);
         user.set(CONNECTED, false);
+        user.set(MANAGEABLE, false);
         self.timers.limit(slot, 0);
     }
 
@@ -406,6 +414,8 @@ impl Engine {
     pub(super) fn leave(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         if user.socket.is_none() || !user.is(CONNECTED) {
+            // It has closed its stream before, and that was its plan.
+            user.set(CLOSED, true);
             self.free(slot);
             return;
         }
@@ -440,10 +450,11 @@ impl Engine {
         if user.wait == Wait::Barrier {
             self.waiting -= 1;
         }
-        let (account, arrived, generation) = (user.account, user.arrived, user.generation);
+        let (account, arrived, generation, epoch) = (user.account, user.arrived, user.generation, user.epoch);
         let finished = user.is(CLOSED);
         *user = User::new();
         user.generation = generation.wrapping_add(1);
+        user.epoch = epoch.wrapping_add(1);
         if account != NOBODY {
             self.slots[account as usize] = 0;
             self.unused.push_back(account);
@@ -487,7 +498,9 @@ impl Engine {
                 let limit = self.plan.options.answer_timeout_ms * 1_000;
                 self.judge(slot, limit.max(self.plan.options.acceptable_ms * 1_000 + 1));
                 if self.users[slot as usize].wait == Wait::Barrier {
-                    self.waiting -= 1;
+                    // Whoever is missing will not come: all go on together, not each at its own limit.
+                    self.wanted = Some(0);
+                    return self.pass_barrier();
                 }
                 self.go_on(slot, now);
             }

@@ -297,6 +297,13 @@ impl Engine {
             Some(Op::WaitFor { pattern, .. }) => pattern,
             Some(Op::Raw(raw)) => match &raw.wait {
                 RawWait::Match(pattern) => pattern,
+                RawWait::Answer => {
+                    let wanted = self.users[slot as usize]
+                        .extra
+                        .as_ref()
+                        .and_then(|extra| extra.awaited_id.as_deref());
+                    return wanted.is_none_or(|wanted| head.id(bytes).is_some_and(|id| id == wanted));
+                }
                 _ => return true,
             },
             _ => return false,
@@ -409,13 +416,21 @@ impl Engine {
                     self.refusal = Some(format!("a match of the plan aborted the run: {}", check.regex));
                     self.stage = super::run::Stage::Draining(now_us());
                 }
-                MatchAction::Loop | MatchAction::Restart => {
+                MatchAction::Loop => {
                     let extra = self.users[slot as usize].extra();
                     extra.repeats += 1;
                     if extra.repeats > check.max {
                         extra.repeats = 0;
                         self.record.error("match:repeated-too-often");
                         return None;
+                    }
+                }
+                MatchAction::Restart => {
+                    let extra = self.users[slot as usize].extra();
+                    extra.restarts += 1;
+                    if extra.restarts > check.max {
+                        self.record.error("match:restarted-too-often");
+                        return Some((MatchAction::Abort, 0));
                     }
                 }
                 MatchAction::Abort => {}

@@ -12,7 +12,7 @@ use xml::{Ns, Scope, Tree};
 
 use super::connection::LIMITS;
 use super::run::Engine;
-use super::user::{Features, LOGGED_IN, Management, PAUSED, SESSION_OPEN, Wait};
+use super::user::{Features, LOGGED_IN, MANAGEABLE, Management, PAUSED, SESSION_OPEN, Wait};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
 use crate::plan::{AccountSource, Text};
@@ -66,6 +66,8 @@ impl Engine {
         let since = login.since;
         login.features = features;
         let resuming = login.resuming;
+        let manageable = login.features.management;
+        user.set(MANAGEABLE, manageable);
         self.record.time(Timing::Features, now - since);
         self.judge(slot, now - since);
         if resuming {
@@ -285,10 +287,6 @@ impl Engine {
 
     /// Opens a session (RFC 3921).
     pub(super) fn open_session(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
-        if user.is(SESSION_OPEN) {
-            return self.go_on(slot, now_us());
-        }
         let number = self.begin_request(slot);
         let user = &mut self.users[slot as usize];
         user.login().since = now_us();
@@ -614,6 +612,7 @@ fn read_features(bytes: &[u8], scope: &Scope) -> Result<Features, xml::Error> {
                     .filter_map(|inner| inner.attr("type").map(|name| name.into_owned()));
                 features.bindings = Some(types.collect());
             }
+            (SM, "sm") => features.management = true,
             ("urn:ietf:params:xml:ns:xmpp-session", "session") => {
                 features.session = !child.child_elements().any(|inner| inner.name() == "optional");
             }

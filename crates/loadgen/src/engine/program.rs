@@ -84,6 +84,8 @@ pub(crate) struct RawOp {
 pub(crate) enum RawWait {
     None,
     Any,
+    /// The answer with the `id` of what was sent; any stanza if that has none.
+    Answer,
     All,
     Match(Compiled),
 }
@@ -255,7 +257,8 @@ fn raw(step: &'static Step) -> Result<Option<RawOp>> {
     let Step::Raw { xml, ack, checks } = step else { return Ok(None) };
     let wait = match ack {
         Ack::None => RawWait::None,
-        Ack::Any | Ack::Answer | Ack::Delivery => RawWait::Any,
+        Ack::Any => RawWait::Any,
+        Ack::Answer | Ack::Delivery => RawWait::Answer,
         Ack::All => RawWait::All,
         Ack::Match(pattern) => RawWait::Match(compile(pattern)?),
     };

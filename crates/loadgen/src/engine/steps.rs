@@ -6,7 +6,7 @@
 
 use super::program::{Op, Pc, Program, RawOp, RawWait};
 use super::run::Engine;
-use super::user::{CLOSED, Frame, LOGGED_IN, PAUSED, SESSION_OPEN, Wait};
+use super::user::{CLOSED, Frame, LOGGED_IN, MANAGEABLE, PAUSED, SESSION_OPEN, Wait};
 use crate::clock::now_us;
 use crate::measure::{Counter, TimingId};
 use crate::plan::{Ack, Step, Time};
@@ -217,9 +217,14 @@ impl Engine {
                 self.register(slot, matches!(step, Step::Unregister));
                 return Next::Block;
             }
+            Step::OpenSession if self.users[slot as usize].is(SESSION_OPEN) => return Next::Go,
             Step::OpenSession => {
                 self.open_session(slot);
                 return Next::Block;
+            }
+            Step::StreamManagement { .. } if !self.users[slot as usize].is(MANAGEABLE) => {
+                self.record.error("sm:not-offered");
+                return Next::Go;
             }
             Step::StreamManagement { resume } => {
                 self.enable_management(slot, *resume);
@@ -305,7 +310,7 @@ impl Engine {
             RawWait::None => return Next::Go,
             RawWait::All => return self.barrier(slot, self.plan.options.answer_timeout_ms, None),
             RawWait::Any => self.users[slot as usize].wait = Wait::Any,
-            RawWait::Match(_) => self.users[slot as usize].wait = Wait::Match,
+            RawWait::Answer | RawWait::Match(_) => self.users[slot as usize].wait = Wait::Match,
         }
         self.limit(slot, self.plan.options.answer_timeout_ms);
         Next::Block
@@ -317,6 +322,9 @@ impl Engine {
         }
         let text = self.text(slot, raw.xml);
         let user = &mut self.users[slot as usize];
+        if matches!(raw.wait, RawWait::Answer) {
+            user.extra().awaited_id = id_of(&text).map(Into::into);
+        }
         let begin = user.out.len();
         user.out.extend_from_slice(text.as_bytes());
         let start = text.trim_start();
@@ -483,5 +491,36 @@ impl Engine {
     pub(super) fn awaited(&self, slot: u32) -> Option<&Op> {
         let user = &self.users[slot as usize];
         user.program(&self.programs).ops.get(usize::from(user.pc).wrapping_sub(1))
+    }
+}
+
+/// The `id` of the first tag of some XML that was written by a person.
+fn id_of(text: &str) -> Option<&str> {
+    let tag = text.split('>').next()?;
+    let mut at = 0;
+    while let Some(found) = tag[at..].find("id=") {
+        let value = &tag[at + found + 3..];
+        let quote = value.chars().next().filter(|quote| matches!(quote, '\'' | '"'));
+        // `stanza-id=` or `myid=` are other attributes.
+        let own = tag[..at + found].ends_with(char::is_whitespace);
+        if let (Some(quote), true) = (quote, own) {
+            return value[1..].split(quote).next();
+        }
+        at += found + 3;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::id_of;
+
+    #[test]
+    fn the_id_of_a_raw_stanza() {
+        assert_eq!(id_of("<iq type='get' id='a1'><query id='no'/></iq>"), Some("a1"));
+        assert_eq!(id_of("<iq id=\"b\" type='get'/>"), Some("b"));
+        assert_eq!(id_of("<iq myid='x' to='id=1'\n id='c'/>"), Some("c"));
+        assert_eq!(id_of("<iq><query id='no'/></iq>"), None);
+        assert_eq!(id_of(""), None);
     }
 }

@@ -75,6 +75,8 @@ pub(crate) const CONNECTED: u16 = 1 << 7;
 pub(crate) const APPEARING: u16 = 1 << 8;
 /// The stream has been closed by this side.
 pub(crate) const CLOSED: u16 = 1 << 9;
+/// The server offers stream management.
+pub(crate) const MANAGEABLE: u16 = 1 << 10;
 
 /// A user.
 pub(crate) struct User {
@@ -100,6 +102,8 @@ pub(crate) struct User {
     pub(crate) wait: Wait,
     pub(crate) account: u32,
     pub(crate) generation: u32,
+    /// Counts connections, so that input of an earlier one is not taken for the next one's.
+    pub(crate) epoch: u32,
     /// Number of the newest request.
     pub(crate) request: u32,
     /// Whom the last step was for.
@@ -136,6 +140,7 @@ impl User {
             wait: Wait::Free,
             account: NOBODY,
             generation: 0,
+            epoch: 0,
             request: 0,
             last: NOBODY,
             last_message: NOBODY,
@@ -191,6 +196,8 @@ pub(crate) struct Features {
     pub(crate) bindings: Option<Vec<String>>,
     /// A session that is not marked as optional.
     pub(crate) session: bool,
+    /// Stream management.
+    pub(crate) management: bool,
 }
 
 /// What only some plans need.
@@ -208,9 +215,13 @@ pub(crate) struct Extra {
     pub(crate) anonymous: Option<Box<str>>,
     /// Repetitions of the current raw step by `match`.
     pub(crate) repeats: u32,
+    /// Restarts of the session by `match`.
+    pub(crate) restarts: u32,
+    /// The `id` that the answer to the current raw step has.
+    pub(crate) awaited_id: Option<Box<str>>,
 }
 
-const _: () = assert!(size_of::<Extra>() <= 120);
+const _: () = assert!(size_of::<Extra>() <= 136);
 
 /// A loop or a transaction in progress.
 #[derive(Clone, Copy, Debug)]
