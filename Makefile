@@ -4,7 +4,7 @@
 #   make test    everything that can be tested on one machine, real clients included
 #   make lint    format, clippy and the rules of the house
 #   make bench   measure a release build against its budgets (minutes; wants a quiet machine)
-#   make bench-load  the load generator beside Tsung 1.7, against ejabberd (from Debian, as root; five minutes)
+#   make bench-load  the load generator beside Tsung 1.7, against ejabberd (from Debian, as root; eight minutes)
 #   make fuzz    feed the parsers with noise (needs cargo-fuzz and a nightly compiler)
 
 CARGO  ?= cargo
