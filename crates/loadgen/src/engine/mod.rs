@@ -11,6 +11,7 @@ mod arrivals;
 mod connection;
 mod destination;
 mod input;
+mod management;
 mod names;
 mod negotiate;
 mod online;

@@ -1,5 +1,5 @@
 //! Negotiation of a client's stream: RFC 6120 sections 4 to 7, RFC 3921 sessions, XEP-0077 (2.4) registration before login,
-//! XEP-0198 (1.6) stream management, XEP-0440 (0.4) channel binding types.
+//! XEP-0440 (0.4) channel binding types.
 //!
 //! Left out: SASL2 and what hangs on it. Trap: after STARTTLS nothing that was read in plain may be believed; a byte behind
 //! `<proceed/>` ends the login.
@@ -12,16 +12,11 @@ use xml::{Ns, Scope, Tree};
 
 use super::connection::LIMITS;
 use super::run::Engine;
-use super::user::{Features, LOGGED_IN, MANAGEABLE, Management, PAUSED, SESSION_OPEN, Wait};
+use super::user::{Features, LOGGED_IN, MANAGEABLE, PAUSED, SESSION_OPEN, Wait};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
 use crate::plan::{AccountSource, Text};
 use crate::sasl::{Binding, Exchange, Mechanism, choose, from_base64, to_base64};
-
-/// Bytes of sent stanzas that are kept for a resumption; beyond it the stream cannot be resumed.
-const KEPT: usize = 256 << 10;
-/// Stanzas sent between two requests for an acknowledgement.
-const ASK_EVERY: u32 = 8;
 
 const SASL: &str = "urn:ietf:params:xml:ns:xmpp-sasl";
 const SM: &str = "urn:xmpp:sm:3";
@@ -74,20 +69,6 @@ impl Engine {
             return self.go_on_resuming(slot);
         }
         self.go_on(slot, now);
-    }
-
-    /// A stream that was lost is being replaced: what comes next does not stand in the program.
-    fn go_on_resuming(&mut self, slot: u32) {
-        let features = &self.users[slot as usize].login().features;
-        let (starttls, mechanisms) = (features.starttls, !features.mechanisms.is_empty());
-        let secure = self.users[slot as usize].socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
-        if starttls && !secure && self.security(slot) == crate::plan::Security::Starttls {
-            self.ask_starttls(slot);
-        } else if mechanisms {
-            self.authenticate(slot, &[], None);
-        } else {
-            self.ask_resume(slot);
-        }
     }
 
     /// Asks for TLS.
@@ -413,175 +394,6 @@ impl Engine {
         user.set(PAUSED, false);
         self.go_on(slot, now);
     }
-
-    /// Enables stream management.
-    pub(super) fn enable_management(&mut self, slot: u32, resume: bool) {
-        let user = &mut self.users[slot as usize];
-        user.extra().management = Some(Box::new(Management { lost_at: now_us(), ..Management::default() }));
-        user.wait = Wait::Enabled;
-        let enable: &[u8] = if resume {
-            b"<enable xmlns='urn:xmpp:sm:3' resume='true'/>"
-        } else {
-            b"<enable xmlns='urn:xmpp:sm:3'/>"
-        };
-        user.out.extend_from_slice(enable);
-        self.touch(slot);
-        self.limit(slot, self.plan.options.answer_timeout_ms);
-    }
-
-    fn management(&mut self, slot: u32, name: &str, bytes: &[u8]) {
-        let now = now_us();
-        let user = &mut self.users[slot as usize];
-        let scope = user.scope.clone();
-        let attribute = |name: &str| {
-            let tree = Tree::parse(bytes, &scope, &LIMITS).ok()?;
-            tree.root().attr(name).map(std::borrow::Cow::into_owned)
-        };
-        let wait = user.wait;
-        let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else {
-            return;
-        };
-        match name {
-            "r" => {
-                let answer = format!("<a xmlns='urn:xmpp:sm:3' h='{}'/>", management.received);
-                user.out.extend_from_slice(answer.as_bytes());
-                self.touch(slot);
-            }
-            "a" => {
-                if let Some(h) = attribute("h").and_then(|h| h.parse().ok()) {
-                    management.acknowledge(h);
-                }
-            }
-            "enabled" if wait == Wait::Enabled => {
-                let resumable = attribute("resume").is_some_and(|value| value == "true" || value == "1");
-                management.id = attribute("id").filter(|_| resumable).map(Into::into);
-                management.enabled = true;
-                let since = management.lost_at;
-                self.record.time(Timing::SmEnable, now - since);
-                self.judge(slot, now - since);
-                self.go_on(slot, now);
-            }
-            "resumed" if wait == Wait::Resumed => {
-                if let Some(h) = attribute("h").and_then(|h| h.parse().ok()) {
-                    management.acknowledge(h);
-                }
-                let since = management.lost_at;
-                let again = management.kept.iter().map(|stanza| stanza.len()).sum();
-                let mut out = Vec::with_capacity(again);
-                management.kept.iter().for_each(|stanza| out.extend_from_slice(stanza));
-                let (wait, pc) = management.resume_wait.take().unwrap_or((Wait::End, 0));
-                user.out.extend_from_slice(&out);
-                user.wait = wait;
-                user.pc = pc;
-                user.login = None;
-                user.set(LOGGED_IN, true);
-                self.record.time(Timing::SmResume, now - since);
-                self.record.add(Counter::SessionsResumed, 1);
-                self.record.shift(crate::measure::Gauge::Online, 1);
-                let acceptable = !self.users[slot as usize].is(super::user::SLOW);
-                self.record.shift(crate::measure::Gauge::Acceptable, i64::from(acceptable));
-                self.touch(slot);
-                self.appear(slot);
-                self.rearm(slot, now);
-            }
-            "failed" if wait == Wait::Enabled => {
-                self.record.error("sm:refused");
-                self.users[slot as usize].extra().management = None;
-                self.go_on(slot, now);
-            }
-            "failed" => {
-                self.record.error("sm:not-resumed");
-                self.record.add(Counter::SessionsLost, 1);
-                self.end(slot);
-            }
-            _ => {}
-        }
-    }
-
-    /// Whether the lost stream of `slot` can be resumed.
-    pub(super) fn resumable(&self, slot: u32) -> bool {
-        self.acting()
-            && self.users[slot as usize]
-                .extra
-                .as_ref()
-                .and_then(|extra| extra.management.as_ref())
-                .is_some_and(|management| management.id.is_some() && management.bytes <= KEPT)
-    }
-
-    /// The connection is lost; another one takes over.
-    pub(super) fn lose(&mut self, slot: u32) {
-        let now = now_us();
-        let available = self.users[slot as usize].is(super::user::AVAILABLE);
-        self.drop_socket(slot);
-        let user = &mut self.users[slot as usize];
-        let (wait, pc) = (user.wait, user.pc);
-        // For others this user stays what it was: the server keeps what comes for it.
-        if available {
-            self.left[user.account as usize] = false;
-        }
-        if let Some(management) = &mut user.extra().management {
-            management.lost_at = now;
-            management.resume_wait.get_or_insert((wait, pc));
-        }
-        user.due = now;
-        user.login().resuming = true;
-        self.record.error("lost:resuming");
-        self.connect(slot);
-    }
-
-    fn ask_resume(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
-        let Some(management) = user.extra.as_ref().and_then(|extra| extra.management.as_ref()) else {
-            return;
-        };
-        let mut resume = b"<resume xmlns='urn:xmpp:sm:3' previd='".to_vec();
-        xml::escape::attr(management.id.as_deref().unwrap_or_default(), &mut resume);
-        resume.extend_from_slice(format!("' h='{}'/>", management.received).as_bytes());
-        user.wait = Wait::Resumed;
-        user.out.extend_from_slice(&resume);
-        self.touch(slot);
-    }
-
-    /// A stanza of `slot` has been put into its `out`, from `begin` on.
-    pub(super) fn managed(&mut self, slot: u32, begin: usize) {
-        let user = &mut self.users[slot as usize];
-        let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else {
-            return;
-        };
-        if !management.enabled {
-            return;
-        }
-        management.sent = management.sent.wrapping_add(1);
-        if management.id.is_some() {
-            let stanza: Box<[u8]> = user.out[begin.min(user.out.len())..].into();
-            management.bytes += stanza.len();
-            management.kept.push_back(stanza);
-            if management.bytes > KEPT {
-                management.id = None;
-                management.kept.clear();
-                self.record.error("sm:queue-full");
-            }
-        }
-        if management.sent % ASK_EVERY == 0 {
-            user.out.extend_from_slice(b"<r xmlns='urn:xmpp:sm:3'/>");
-        }
-    }
-}
-
-impl Management {
-    fn acknowledge(&mut self, h: u32) {
-        let count = h.wrapping_sub(self.acknowledged);
-        // A server cannot acknowledge what was not sent.
-        if count > self.sent.wrapping_sub(self.acknowledged) {
-            return;
-        }
-        self.acknowledged = h;
-        for _ in 0..count {
-            if let Some(stanza) = self.kept.pop_front() {
-                self.bytes -= stanza.len();
-            }
-        }
-    }
 }
 
 /// The name of a stanza error's condition.
@@ -632,7 +444,7 @@ fn nonce() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Management, read_features};
+    use super::read_features;
     use xml::Scope;
 
     #[test]
@@ -649,19 +461,5 @@ mod tests {
         let old =
             b"<stream:features><session xmlns='urn:ietf:params:xml:ns:xmpp-session'/></stream:features>";
         assert!(read_features(old, &Scope::client()).unwrap().session);
-    }
-
-    /// XEP-0198 section 4: `h` wraps, and what was never sent cannot be acknowledged.
-    #[test]
-    fn acknowledgements_wrap_and_are_not_believed_blindly() {
-        let mut management = Management { sent: 1, acknowledged: u32::MAX, ..Management::default() };
-        for stanza in ["a", "b"] {
-            management.kept.push_back(stanza.as_bytes().into());
-            management.bytes += 1;
-        }
-        management.acknowledge(5);
-        assert_eq!((management.acknowledged, management.kept.len()), (u32::MAX, 2));
-        management.acknowledge(0);
-        assert_eq!((management.acknowledged, management.kept.len(), management.bytes), (0, 1, 1));
     }
 }
