@@ -431,10 +431,17 @@ impl Engine {
 
     /// A login has failed. The first one of a run ends it, since the others would fail too.
     pub(super) fn login_failed(&mut self, slot: u32, kind: &str, detail: &str) {
-        self.record.add(Counter::LoginErrors, 1);
-        self.record.error(kind);
         let mut address = String::new();
         self.names.bare(self.users[slot as usize].account, &mut address);
+        self.record.error(kind);
+        if self.users[slot as usize].login.as_ref().is_some_and(|login| login.resuming) {
+            // It had logged in long ago: what is lost is the session.
+            self.record.add(Counter::SessionsLost, 1);
+            self.record.error("sm:not-resumed");
+            self.record.log(|| format!("the session of {address} was not resumed: {detail}"));
+            return self.end(slot);
+        }
+        self.record.add(Counter::LoginErrors, 1);
         // A slow server may say so only when the time of the run is up.
         let open = matches!(self.stage, Stage::Running | Stage::Draining(_));
         if !self.ever_logged_in && !self.plan.options.keep_going && open {

@@ -78,7 +78,7 @@ pub(crate) struct Course {
     /// Stops the run when this many messages (of all workers) have been delivered, or never.
     pub(crate) stop_after: Option<u64>,
     /// The plan has no duration: when it is over, nothing is under way.
-    ends: bool,
+    pub(crate) ends: bool,
 }
 
 impl Course {

@@ -102,6 +102,8 @@ pub(crate) enum Deed {
     SendBytes(Range<u32>, Vec<u8>),
     /// Reads nothing more from these users.
     StopReading(Range<u32>),
+    /// Reads again.
+    ReadOn(Range<u32>),
     /// Stands still for so many milliseconds.
     Stall(u64),
 }

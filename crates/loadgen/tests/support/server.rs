@@ -429,6 +429,11 @@ impl Host {
                     self.conns.entry(id).and_modify(|conn| conn.paused = true);
                 }
             }
+            Deed::ReadOn(users) => {
+                for id in conns(users) {
+                    self.conns.entry(id).and_modify(|conn| conn.paused = false);
+                }
+            }
             Deed::Stall(ms) => {
                 self.flush();
                 std::thread::sleep(std::time::Duration::from_millis(ms));

@@ -77,18 +77,21 @@ impl Wire {
 
     /// Gives the kernel what it takes. False if the peer is gone.
     pub(crate) fn flush(&mut self) -> bool {
-        while !self.pending.is_empty() {
-            match self.stream.write(&self.pending) {
-                Ok(count) => {
-                    self.sent += count as u64;
-                    self.pending.drain(..count);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
+        let mut done = 0;
+        let alive = loop {
+            if done == self.pending.len() {
+                break true;
             }
-        }
-        true
+            match self.stream.write(&self.pending[done..]) {
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break false,
+            }
+        };
+        self.sent += done as u64;
+        self.pending.drain(..done);
+        alive
     }
 
     pub(crate) fn waits(&self) -> bool {

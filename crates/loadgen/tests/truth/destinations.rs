@@ -48,37 +48,40 @@ fn by_rule() {
 }
 
 #[test]
-fn at_random_among_those_online() {
-    let (outcome, truth) = sent(10, 50, Destination::Online);
-    assert!(truth.pairs.keys().all(|(from, to)| from != to && *to < 10), "{:?}", truth.pairs);
-    assert!(truth.pairs.len() > 60, "most of the 90 pairs come up: {}", truth.pairs.len());
-    assert_eq!(outcome.count(Counter::MessagesToOnline), 500);
-}
-
-#[test]
-fn at_random_among_those_offline_and_among_all() {
-    let (outcome, truth) = sent(10, 50, Destination::Offline);
-    assert!(truth.pairs.keys().all(|(_, to)| (10..20).contains(to)), "{:?}", truth.pairs);
-    assert_eq!((outcome.count(Counter::MessagesToOnline), truth.stored), (0, 500));
-    let (_, truth) = sent(10, 50, Destination::Random);
-    let all: BTreeSet<u32> = truth.pairs.keys().map(|(_, to)| *to).collect();
-    assert_eq!(all, (0..20).collect());
-}
-
-#[test]
-fn among_contacts() {
-    let distance = |from: u32, to: u32| (to + 20 - from) % 20;
-    let (_, truth) = sent(10, 30, Destination::Contact);
-    assert!(
-        truth.pairs.keys().all(|(from, to)| (1..=3).contains(&distance(*from, *to))),
-        "{:?}",
-        truth.pairs
-    );
-    assert!(truth.pairs.len() > 25, "nearly all of the 30 pairs come up: {}", truth.pairs.len());
-    let (outcome, truth) = sent(10, 30, Destination::OnlineContact);
-    assert!(truth.pairs.keys().all(|(from, to)| (1..=3).contains(&distance(*from, *to)) && *to < 10));
-    // User 9 has the contacts 10 to 12, and none of them is online.
-    assert_eq!((outcome.error("no-online-contact"), truth.messages), (30, 270));
+fn at_random_and_among_contacts() {
+    fn distance(from: u32, to: u32) -> u32 {
+        (to + 20 - from) % 20
+    }
+    type Check = fn(&Outcome, &Truth);
+    let kinds: [(Destination, Check); 5] = [
+        (Destination::Online, |outcome, truth| {
+            assert!(truth.pairs.keys().all(|(from, to)| from != to && *to < 10), "{:?}", truth.pairs);
+            assert!(truth.pairs.len() > 60, "most of the 90 pairs come up: {}", truth.pairs.len());
+            assert_eq!(outcome.count(Counter::MessagesToOnline), 500);
+        }),
+        (Destination::Offline, |outcome, truth| {
+            assert!(truth.pairs.keys().all(|(_, to)| (10..20).contains(to)), "{:?}", truth.pairs);
+            assert_eq!((outcome.count(Counter::MessagesToOnline), truth.stored), (0, 500));
+        }),
+        (Destination::Random, |_, truth| {
+            let all: BTreeSet<u32> = truth.pairs.keys().map(|(_, to)| *to).collect();
+            assert_eq!(all, (0..20).collect());
+        }),
+        (Destination::Contact, |_, truth| {
+            assert!(truth.pairs.keys().all(|(from, to)| (1..=3).contains(&distance(*from, *to))));
+            assert!(truth.pairs.len() > 25, "nearly all of the 30 pairs come up: {}", truth.pairs.len());
+        }),
+        (Destination::OnlineContact, |outcome, truth| {
+            let right = |from, to| (1..=3).contains(&distance(from, to)) && to < 10;
+            assert!(truth.pairs.keys().all(|(from, to)| right(*from, *to)), "{:?}", truth.pairs);
+            // User 9 has the contacts 10 to 12, and none of them is online.
+            assert_eq!((outcome.error("no-online-contact"), truth.messages), (50, 450));
+        }),
+    ];
+    each(kinds, |(to, check)| {
+        let (outcome, truth) = sent(10, 50, to);
+        check(&outcome, &truth);
+    });
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn sent(bytes: &[Vec<u8>]) -> Outcome {
     }
     let server = Server::start(script);
     let mut plan = lasting(plan(&server, 10, then(online(), [stay()])), 600);
-    plan.options.drain_ms = 600;
+    plan.options.drain_ms = 300;
     run(plan, &server)
 }
 
@@ -156,7 +156,10 @@ fn ids_that_were_replaced_are_seen_as_foreign_messages() {
 fn a_server_that_does_not_read_makes_the_rest_be_left_out() {
     const SIZE: u64 = 8_192;
     let script = Script { receive_buffer: Some(4_096), ..Script::default() };
-    let server = Server::start(script.once(|truth, _| truth.available == 4, Deed::StopReading(0..2)));
+    let script = script
+        .once(|truth, _| truth.available == 4, Deed::StopReading(0..2))
+        .once(|_, since| since > 800_000, Deed::ReadOn(0..2));
+    let server = Server::start(script);
     let large = Do::Message {
         to: Destination::Partner,
         body: Body::Size(SIZE as u32),
@@ -165,20 +168,15 @@ fn a_server_that_does_not_read_makes_the_rest_be_left_out() {
     };
     let mut plan = plan(&server, 4, then(online(), [meanwhile(900.0, vec![every(4.0, large)]), stay()]));
     plan.options.send_buffer = Some(16_384);
-    plan.options.drain_ms = 100;
     let outcome = run(lasting(plan, 1_000), &server);
     let (sent, skipped) = (outcome.count(Counter::MessagesSent), outcome.count(Counter::Skipped));
     // All four had 225 messages in 0.9 s, sent or left out.
     assert!((4 * 224..=4 * 226).contains(&(sent + skipped)), "{sent} and {skipped}");
-    assert!(skipped > 2 * 150, "{skipped}");
-    // What is neither on the wire nor left out waits here, and that is limited for each of the two.
-    let waits = (sent * SIZE).saturating_sub(outcome.count(Counter::BytesOut));
-    assert!(waits < 2 * ((64 << 10) + SIZE + 1_024), "{waits} bytes wait");
-    assert_eq!(outcome.count(Counter::SessionsLost), 0);
-    let truth = server.truth();
-    assert_eq!(
-        (outcome.count(Counter::MessagesDelivered), truth.forwarded),
-        (truth.messages, truth.messages)
-    );
-    assert_eq!(outcome.lost, sent - truth.messages);
+    assert!(skipped > 2 * 100, "{skipped}");
+    // What is neither on the wire nor left out waits here, and that is limited for each of the two: the rest would have
+    // been 100 messages more, since a kernel's buffers take about ten of them.
+    assert!(sent < 2 * 226 + 2 * 100, "{sent}");
+    // All that was sent arrives in the end.
+    agree(&outcome, &server.truth());
+    assert_eq!((outcome.lost, outcome.count(Counter::SessionsLost)), (0, 0));
 }

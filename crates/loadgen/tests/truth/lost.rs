@@ -8,7 +8,7 @@ use crate::support::each;
 use crate::support::plans::{
     available, every, lasting, login, meanwhile, message, online, plan, reflected, stay, then,
 };
-use crate::support::port::run;
+use crate::support::port::{Course, run, run_with};
 use crate::support::script::{Act, Deed, How, Script, Step};
 use crate::support::server::Server;
 
@@ -165,5 +165,36 @@ fn answers_that_never_come_are_missing_and_the_session_goes_on() {
     assert_eq!((outcome.timing(Timing::Roster).count, outcome.timing(Timing::Ping).count), (7, 8));
     assert_eq!((outcome.count(Counter::IqSent), server.truth().iqs_in), (30, 30));
     assert_eq!((outcome.count(Counter::IqAnswered), server.truth().iq_answers), (25, 25));
+    assert_eq!(outcome.count(Counter::UsersFinished), 10);
+}
+
+/// The session is what is lost: that its return failed at the login is no failed login of a user.
+#[test]
+fn a_resumption_that_fails_at_the_login_is_a_lost_session() {
+    let no = "<failure xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><temporary-auth-failure/></failure>";
+    let script = Script::acting(move |step, n| {
+        if step == Step::Success && n >= 20 { Act::Instead(no.to_owned()) } else { Act::Well }
+    });
+    let server = Server::start(script.once(|truth, _| truth.available == 20, Deed::Close(0..6, How::Fin)));
+    let outcome = run(lasting(plan(&server, 20, then(managed(true), [stay()])), 800), &server);
+    assert_eq!((outcome.count(Counter::SessionsLost), outcome.count(Counter::LoginErrors)), (6, 0));
+    assert_eq!(
+        (outcome.error("lost:resuming"), outcome.error("sm:not-resumed")),
+        (6, 6),
+        "{:?}",
+        outcome.errors
+    );
+    assert_eq!((outcome.gauge(Gauge::Users), outcome.count(Counter::UsersFinished)), (0, 14));
+}
+
+#[test]
+fn a_run_that_is_stopped_ends_in_order() {
+    let server = Server::start(Script::default());
+    let bounce = Do::Bounce { in_flight: 1, duration_ms: None, size: 20 };
+    let plan = lasting(plan(&server, 10, then(online(), [bounce])), 60_000);
+    let outcome = run_with(plan, &server, Course { stop_after: Some(50), ..Course::alone() });
+    agree(&outcome, &server.truth());
+    assert!(outcome.took < 20_000_000, "{}", outcome.took);
+    assert_eq!((outcome.lost, outcome.count(Counter::SessionsLost), &outcome.refused), (0, 0, &None));
     assert_eq!(outcome.count(Counter::UsersFinished), 10);
 }

@@ -9,6 +9,7 @@ use loadgen::plan::{
 
 use crate::login::slow;
 use crate::messages::agree;
+use crate::support::each;
 use crate::support::plans::{
     barrier, every, lasting, login, meanwhile, message, online, plan, say, say_with, stay, text, then, think,
     times, wait_for,
@@ -108,16 +109,16 @@ fn what_an_answer_holds_can_be_kept_and_walked_through() {
             ("type".to_owned(), "type='(.)".to_owned()),
         ],
     };
-    let each =
+    let walk =
         Do::ForEach { variable: "one".to_owned(), list: "all".to_owned(), steps: vec![say("got $one$")] };
     assert_eq!(
-        said(vec![say_with("RED GREEN BLUE", checks), each, say("$type$")]),
+        said(vec![say_with("RED GREEN BLUE", checks), walk, say("$type$")]),
         ["RED GREEN BLUE", "got RED", "got GREEN", "got BLUE", "r"]
     );
     let none =
         Checks { matches: Vec::new(), captures: vec![("none".to_owned(), "(nothing like it)".to_owned())] };
-    let each = Do::ForEach { variable: "one".to_owned(), list: "none".to_owned(), steps: vec![say("never")] };
-    assert_eq!(said(vec![say_with("x", none), each, say("end")]), ["x", "end"]);
+    let walk = Do::ForEach { variable: "one".to_owned(), list: "none".to_owned(), steps: vec![say("never")] };
+    assert_eq!(said(vec![say_with("x", none), walk, say("end")]), ["x", "end"]);
 }
 
 #[test]
@@ -377,7 +378,7 @@ fn a_user_can_go_to_another_server() {
 #[test]
 fn subscriptions_are_accepted_where_the_plan_says_so() {
     let ask = "<presence type='subscribe' from='u7@load.test'/>";
-    for accept in [false, true] {
+    each([false, true], |accept| {
         let script =
             Script::default().once(|truth, _| truth.available == 5, Deed::Send(0..5, ask.to_owned()));
         let server = Server::start(script);
@@ -386,7 +387,7 @@ fn subscriptions_are_accepted_where_the_plan_says_so() {
         let outcome = run(plan, &server);
         assert_eq!(server.truth().presences_in, if accept { 10 } else { 5 });
         assert_eq!(outcome.count(Counter::PresenceSent), server.truth().presences_in);
-    }
+    });
 }
 
 #[test]

@@ -121,3 +121,35 @@ fn the_server_is_asked_and_answered_in_the_middle_of_everything() {
     assert_eq!((truth.iqs_answered, truth.iqs_refused), (20, 10));
     assert_eq!(outcome.count(Counter::IqAnswered), truth.iq_answers);
 }
+
+#[test]
+fn users_arrive_by_the_clock_however_slow_the_logins_are() {
+    let script = Script::acting(|step, _| if step == Step::Success { Act::Late(900) } else { Act::Well });
+    let server = Server::start(script);
+    let mut plan = plan(&server, 60, vec![login(), barrier()]);
+    plan.phases[0].batch = 1;
+    plan.phases[0].rate = 100.0;
+    let outcome = run(plan, &server);
+    // Nobody has logged in before 0.9 s, and by then all have come.
+    let (_, first) = &outcome.snapshots[0];
+    assert_eq!(
+        (first.counters[Counter::UsersStarted as usize], first.gauges[Gauge::Users as usize]),
+        (60, 60)
+    );
+    assert_eq!((outcome.count(Counter::Logins), outcome.error("no-free-user")), (60, 0));
+    slow(outcome.timing(Timing::Login), 60, 900);
+    assert_eq!(outcome.highest[Gauge::Users as usize], 60);
+}
+
+#[test]
+fn without_stamps_messages_are_sent_and_not_followed() {
+    let server = Server::start(Script::default());
+    let mut plan = plan(&server, 10, then(online(), [times(5, vec![message(Destination::Partner)]), stay()]));
+    plan.options.stamps = false;
+    let outcome = run(lasting(plan, 300), &server);
+    let truth = server.truth();
+    assert_eq!((truth.messages, truth.elsewhere), (0, 50));
+    assert_eq!((outcome.count(Counter::MessagesSent), outcome.count(Counter::MessagesElsewhere)), (0, 50));
+    assert_eq!((outcome.count(Counter::MessagesForeign), outcome.timing(Timing::Message).count), (50, 0));
+    assert_eq!((outcome.lost, outcome.waiting, outcome.gauge(Gauge::UnderWay)), (0, 0, 0));
+}
