@@ -205,12 +205,10 @@ impl Engine {
             let user = &mut self.users[slot as usize];
             let Some(socket) = &mut user.socket else { return };
             let epoch = user.epoch;
-            let mut input = std::mem::take(&mut self.input);
-            input.clear();
-            input.append(&mut user.partial);
+            // An incomplete element grows where it is: copying it for each read would cost its square.
+            let grows = !user.partial.is_empty();
+            let mut input = std::mem::take(if grows { &mut user.partial } else { &mut self.input });
             let result = socket.read(&mut self.scratch, |data| input.extend_from_slice(data));
-            // A roster of thousands must not leave its buffer behind.
-            user.partial = Vec::new();
             let established = result.as_ref().is_ok_and(|read| read.established);
             if let Ok(read) = &result
                 && (read.blocked || established)
@@ -224,12 +222,17 @@ impl Engine {
             let user = &mut self.users[slot as usize];
             let same = user.socket.is_some() && user.epoch == epoch;
             if same && left < input.len() {
-                user.partial = input[left..].to_vec();
+                if grows && left == 0 {
+                    user.partial = std::mem::take(&mut input);
+                } else {
+                    user.partial = input[left..].to_vec();
+                }
             }
-            if input.capacity() > 1 << 20 {
-                input = Vec::new();
+            // A roster of thousands must not leave its buffer behind.
+            if !grows && input.capacity() <= 1 << 20 {
+                input.clear();
+                self.input = input;
             }
-            self.input = input;
             // The user may have gone, or have another connection by now.
             if !same {
                 return;

@@ -239,6 +239,8 @@ pub(crate) struct Truth {
     pub(crate) dropped: u64,
     pub(crate) duplicated: u64,
     pub(crate) swapped: u64,
+    /// Held at the moment: no later one of the same two users has come yet.
+    pub(crate) held: u64,
     pub(crate) refused: u64,
     pub(crate) stored: u64,
     /// The part of `forwarded` that had been stored.

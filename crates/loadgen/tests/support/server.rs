@@ -174,6 +174,7 @@ impl Host {
         self.moments();
         self.flush();
         let waits = self.conns.values().any(|conn| conn.wire.waits() && !conn.finished);
+        self.truth.held = self.held.len() as u64;
         self.truth.busy = waits || !self.later.is_empty();
         self.truth.available = self.sessions.values().filter(|session| session.available).count() as u64;
     }
