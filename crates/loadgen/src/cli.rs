@@ -45,12 +45,14 @@ enum Word {
     Capacity(Capacity),
     /// Create the accounts and rosters of a plan on a server, in-band (XEP-0077).
     Prepare(Prepare),
-    /// Put two runs side by side.
+    /// Put runs side by side.
     Compare {
-        /// Directory or run.json of the first run.
-        first: PathBuf,
-        /// Of the second; ratios are second to first.
-        second: PathBuf,
+        /// Directories or run.json files; ratios are to the first.
+        #[arg(required = true, num_args = 2..)]
+        runs: Vec<PathBuf>,
+        /// Write a page with common charts to this file too.
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
     },
     /// Write the report of a run again from its run.json.
     Report {
@@ -338,7 +340,7 @@ impl From<anyhow::Error> for Failure {
 pub fn command(load: Load) -> ExitCode {
     let result = match load.word {
         Some(Word::Worker(worker)) => once::worker(&worker),
-        Some(Word::Compare { first, second }) => show::compare(&first, &second),
+        Some(Word::Compare { runs, html }) => show::compare(&runs, html.as_deref()),
         Some(Word::Report { run }) => show::report(&run),
         Some(Word::Capacity(asked)) => capacity::capacity(&asked),
         Some(Word::Prepare(asked)) => prepare::prepare(&asked),

@@ -1,11 +1,10 @@
-//! What needs no run: the list of workloads, the comparison of two runs, a report written again.
+//! What needs no run: the list of workloads, the comparison of runs, a report written again.
 
-use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
 
 use super::{Failure, out};
-use crate::measure::{Counter, Summary, Timing};
-use crate::report::model::Run;
 use crate::{plan, report};
 
 /// `throng load --list`.
@@ -20,95 +19,15 @@ pub(super) fn list() -> Result<(), Failure> {
 }
 
 /// `throng load compare`.
-pub(super) fn compare(first: &Path, second: &Path) -> Result<(), Failure> {
-    let (first, second) = (report::read(first)?, report::read(second)?);
-    out::text(&side_by_side(&first, &second));
+pub(super) fn compare(paths: &[PathBuf], html: Option<&Path>) -> Result<(), Failure> {
+    let runs = paths.iter().map(|path| report::read(path)).collect::<Result<Vec<_>, _>>()?;
+    out::text(&report::compare(&runs));
+    if let Some(file) = html {
+        std::fs::write(file, report::compare_html(&runs))
+            .with_context(|| format!("cannot write {}; --html takes another file", file.display()))?;
+        out::line(&format!("Page: {}", file.display()));
+    }
     Ok(())
-}
-
-/// A figure of a timing.
-type Figure = fn(&Summary) -> f64;
-/// A figure of a run, if it has it.
-type Sample = fn(&Run) -> Option<f64>;
-/// How a figure is written.
-type Shown = fn(f64) -> String;
-
-/// Figures of two runs with the ratio of the second to the first. What neither has is left out.
-fn side_by_side(first: &Run, second: &Run) -> String {
-    let mut text = String::new();
-    let mut row = |name: &str, one: &str, two: &str, ratio: &str| {
-        let _ = writeln!(text, "{name:<44} {one:>16} {two:>16} {ratio:>9}");
-    };
-    row("", &cut(&first.about.label), &cut(&second.about.label), "ratio");
-    row("plan", &cut(&first.about.plan), &cut(&second.about.plan), "");
-    row("end", &cut(&first.about.end), &cut(&second.about.end), "");
-    for timing in Timing::ALL {
-        let of = |run: &Run| run.totals.timings.get(timing.name()).map(|total| total.summary);
-        let (one, two) = (of(first), of(second));
-        if one.is_none() && two.is_none() {
-            continue;
-        }
-        let figures: [(&str, Figure); 4] = [
-            ("mean", |summary| summary.mean),
-            ("p50", |summary| summary.p50 as f64),
-            ("p99", |summary| summary.p99 as f64),
-            ("max", |summary| summary.max as f64),
-        ];
-        for (name, figure) in figures {
-            let ms = |us: f64| format!("{:.3} ms", us / 1_000.0);
-            let (one, two) = (one.as_ref().map(figure), two.as_ref().map(figure));
-            row(&format!("{}, {name}", timing.title()), &said(one, ms), &said(two, ms), &ratio(one, two));
-        }
-    }
-    for counter in Counter::ALL {
-        let of = |run: &Run| run.totals.counters.get(counter.name()).map(|total| total.total as f64);
-        let (one, two) = (of(first), of(second));
-        if one.is_some() || two.is_some() {
-            let whole = |count: f64| format!("{count:.0}");
-            row(counter.title(), &said(one, whole), &said(two, whole), &ratio(one, two));
-        }
-    }
-    let samples: [(&str, Sample, Shown); 3] = [
-        ("CPU of the server, mean", server_cpu, |cores| format!("{cores:.3} cores")),
-        ("Memory of the server, highest", server_memory, |bytes| format!("{:.1} MB", bytes / 1e6)),
-        ("CPU of the generator", generator_cpu, |seconds| format!("{seconds:.2} s")),
-    ];
-    for (name, of, shown) in samples {
-        let (one, two) = (of(first), of(second));
-        if one.is_some() || two.is_some() {
-            row(name, &said(one, shown), &said(two, shown), &ratio(one, two));
-        }
-    }
-    text
-}
-
-fn server_cpu(run: &Run) -> Option<f64> {
-    let sum: f64 = run.server.iter().map(|sample| sample.cpu).sum();
-    (!run.server.is_empty()).then(|| sum / run.server.len() as f64)
-}
-
-fn server_memory(run: &Run) -> Option<f64> {
-    run.server.iter().map(|sample| sample.rss).max().map(|bytes| bytes as f64)
-}
-
-fn generator_cpu(run: &Run) -> Option<f64> {
-    (!run.workers.is_empty()).then(|| run.workers.iter().map(|worker| worker.cpu).sum())
-}
-
-fn said(value: Option<f64>, shown: impl Fn(f64) -> String) -> String {
-    value.map_or_else(|| "–".to_owned(), shown)
-}
-
-fn ratio(one: Option<f64>, two: Option<f64>) -> String {
-    match (one, two) {
-        (Some(one), Some(two)) if one > 0.0 => format!("{:.2}", two / one),
-        _ => String::new(),
-    }
-}
-
-/// As much as a column holds.
-fn cut(text: &str) -> String {
-    text.chars().take(16).collect()
 }
 
 /// `throng load report`.
@@ -142,28 +61,6 @@ pub(super) fn stamp(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::{CounterTotal, TimingTotal};
-
-    #[test]
-    fn two_runs_stand_side_by_side() {
-        let mut first = Run::default();
-        first.about.label = "a".to_owned();
-        let total = CounterTotal { total: 200, ..CounterTotal::default() };
-        first.totals.counters.insert("messages_sent".to_owned(), total);
-        let mut second = first.clone();
-        second.totals.counters.get_mut("messages_sent").unwrap().total = 50;
-        let summary = Summary { count: 1, p99: 1_500, ..Summary::default() };
-        let login = TimingTotal { summary, ..TimingTotal::default() };
-        second.totals.timings.insert("login".to_owned(), login);
-        let text = side_by_side(&first, &second);
-        let words = |start: &str| {
-            let line = text.lines().find(|line| line.starts_with(start)).unwrap();
-            line[start.len()..].split_whitespace().collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(words("Messages sent"), "200 50 0.25");
-        assert_eq!(words("Whole login, p99"), "– 1.500 ms");
-        assert!(!text.contains("Bind"));
-    }
 
     #[test]
     fn moments_are_named_by_their_date() {

@@ -34,6 +34,11 @@ struct Maker<'a> {
     length: f64,
 }
 
+/// A figure of a timing.
+type Figure = fn(&Summary) -> f64;
+/// Name and values of a scraped metric.
+type Series<'a> = (&'a str, &'a [(u32, f64)]);
+
 /// All charts of the run.
 pub(super) fn sections(run: &Run) -> Vec<Section> {
     let steps = Steps::new(run, super::series::MOST_STEPS);
@@ -179,7 +184,7 @@ impl Maker<'_> {
     }
 
     fn percentiles(&self, name: &str) -> Chart {
-        let picks: [(&str, fn(&Summary) -> f64); 4] = [
+        let picks: [(&str, Figure); 4] = [
             ("p50", |s| s.p50 as f64),
             ("p90", |s| s.p90 as f64),
             ("p99", |s| s.p99 as f64),
@@ -202,7 +207,7 @@ impl Maker<'_> {
 
     fn errors(&self) -> Chart {
         let mut kinds: Vec<_> = self.run.totals.errors.iter().filter(|(_, e)| e.total > 0).collect();
-        kinds.sort_by(|a, b| b.1.total.cmp(&a.1.total));
+        kinds.sort_by_key(|kind| std::cmp::Reverse(kind.1.total));
         let lines = kinds.iter().take(MOST_LABELS).enumerate();
         let lines = lines.map(|(n, (kind, _))| line(*kind, Look::Kind(n), self.steps.errors(self.run, kind)));
         let mut chart = self.chart("errors-chart", "Errors", Unit::Rate, lines.collect());
@@ -311,7 +316,7 @@ impl Maker<'_> {
 
     /// One chart for each name of a metric, its labels being the lines.
     fn metrics(&self) -> Vec<Chart> {
-        let mut groups: Vec<(&str, Vec<(&str, &[(u32, f64)])>)> = Vec::new();
+        let mut groups: Vec<(&str, Vec<Series<'_>>)> = Vec::new();
         for (name, values) in self.run.scraped.iter().filter(|(_, values)| varies(values)) {
             let (base, labels) =
                 name.split_once('{').map_or((name.as_str(), ""), |(b, l)| (b, l.trim_end_matches('}')));

@@ -1,12 +1,13 @@
 //! What is kept of a run: the model, its JSON, the page for the reader, the comparison of two.
 //!
 //! [`write`] makes the files of a run, [`read`] brings its JSON back. Everything else turns a [`model::Run`] into text:
-//! [`text`] for the terminal, [`html`] for the browser, [`verdict`] into one sentence.
+//! [`text`] for the terminal, [`html`] for the browser, [`verdict`] into one sentence, [`compare()`] several side by side.
 //!
 //! Left out: pictures as files; a browser prints the page. Trap: a run can come from a file that somebody else wrote, so
 //! no name and no number in it is trusted.
 
 mod chart;
+mod compare;
 mod curves;
 mod escape;
 mod file;
@@ -32,4 +33,14 @@ pub fn text(run: &Run) -> String {
 /// The page of the run: complete HTML without anything from outside.
 pub fn html(run: &Run) -> String {
     page::html(run)
+}
+
+/// Runs side by side for a terminal, with ratios to the first.
+pub fn compare(runs: &[Run]) -> String {
+    compare::text(runs)
+}
+
+/// Runs side by side as a page: their curves in common charts, or against the size of the roster where they differ in it.
+pub fn compare_html(runs: &[Run]) -> String {
+    compare::html(runs)
 }

@@ -53,7 +53,7 @@ pub(super) fn html(run: &Run) -> String {
     }
     body.push_str("<section id=\"tables\"><h2>Tables</h2>\n");
     for (title, id, content) in &tables {
-        let _ = write!(body, "<section class=\"tables\" id=\"{id}\"><h3>{title}</h3>{content}</section>\n");
+        let _ = writeln!(body, "<section class=\"tables\" id=\"{id}\"><h3>{title}</h3>{content}</section>");
     }
     if tables.is_empty() {
         body.push_str("<p class=\"none\">Nothing was measured.</p>");

@@ -134,7 +134,7 @@ fn counters(run: &Run) -> String {
 
 fn errors(run: &Run) -> String {
     let mut kinds: Vec<_> = run.totals.errors.iter().filter(|(_, total)| total.total > 0).collect();
-    kinds.sort_by(|a, b| b.1.total.cmp(&a.1.total));
+    kinds.sort_by_key(|kind| std::cmp::Reverse(kind.1.total));
     let mut table = Table::new("Errors by kind", &["Error", "Total", "Highest rate", "First seen"]);
     for (name, total) in kinds {
         let first = run.seconds.iter().find(|s| s.errors.contains_key(name)).map(|s| clock(f64::from(s.at)));
@@ -180,7 +180,8 @@ fn server(run: &Run) -> String {
         "Server monitoring",
         &["", "Highest 10-s mean", "Lowest 10-s mean", "Mean", "Highest", "At the end"],
     );
-    let rows: [(&str, Unit, fn(&ServerSample) -> f64); 6] = [
+    type Figure = fn(&ServerSample) -> f64;
+    let rows: [(&str, Unit, Figure); 6] = [
         ("CPU, cores", Unit::Cores, |s| s.cpu),
         ("Resident memory", Unit::Bytes, |s| s.rss as f64),
         ("Proportional memory", Unit::Bytes, |s| s.pss as f64),

@@ -166,7 +166,7 @@ fn counts(text: &mut String, run: &Run) {
 
 fn errors(text: &mut String, run: &Run) {
     let mut kinds: Vec<_> = run.totals.errors.iter().filter(|(_, e)| e.total > 0).collect();
-    kinds.sort_by(|a, b| b.1.total.cmp(&a.1.total));
+    kinds.sort_by_key(|kind| std::cmp::Reverse(kind.1.total));
     if kinds.is_empty() {
         return;
     }

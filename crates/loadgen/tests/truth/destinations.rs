@@ -36,7 +36,8 @@ fn to_one(users: u32, count: u32, to: Destination, expected: impl Fn(u32) -> u32
 fn by_rule() {
     let literal = |text: &str| Piece::Literal(text.to_owned());
     let own = Text(vec![literal("u"), Piece::Number, literal("@load.test")]);
-    let rules: [(Destination, fn(u32) -> u32); 6] = [
+    type Rule = fn(u32) -> u32;
+    let rules: [(Destination, Rule); 6] = [
         (Destination::Ring(3), |user| (user + 3) % 20),
         (Destination::Ring(-3), |user| (user + 17) % 20),
         (Destination::Partner, |user| user ^ 1),
