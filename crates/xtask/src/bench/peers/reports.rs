@@ -31,6 +31,7 @@ const WORKLOADS: [(&str, usize); 9] = [
     ("tigase-500k", 0),
     ("tigase-300k-roster50", 50),
 ];
+const PEERS: [Peer; 3] = [Peer::Throng, Peer::Ejabberd, Peer::Prosody];
 /// Of so many seconds one is kept.
 const KEPT: u64 = 5;
 
@@ -87,7 +88,7 @@ fn all(args: &Args) -> Result<()> {
         if !args.workload.is_empty() && !args.workload.iter().any(|name| name == workload) {
             continue;
         }
-        for peer in [Peer::Throng, Peer::Ejabberd, Peer::Prosody] {
+        for peer in PEERS {
             let file = kept.join(format!("{workload}-{}.json", peer.name()));
             if (!args.peer.is_empty() && !args.peer.contains(&peer)) || (args.missing && file.exists()) {
                 continue;
@@ -99,7 +100,27 @@ fn all(args: &Args) -> Result<()> {
             picture(&dir.join("report.html"), &file.with_extension("png"))?;
         }
     }
-    Ok(())
+    rosters(&program, &kept)
+}
+
+/// The picture of what a contact costs on each server, from what is kept.
+fn rosters(program: &Path, kept: &Path) -> Result<()> {
+    let runs: Vec<PathBuf> = WORKLOADS
+        .iter()
+        .filter(|(workload, _)| workload.starts_with("tigase-roster-"))
+        .flat_map(|(workload, _)| PEERS.map(|peer| kept.join(format!("{workload}-{}.json", peer.name()))))
+        .filter(|file| file.exists())
+        .collect();
+    if runs.len() < 2 {
+        return Ok(());
+    }
+    let page = folder("reports")?.join("rosters.html");
+    let mut compare = Command::new(program);
+    compare.args(["load", "compare"]).args(&runs).arg("--html").arg(&page);
+    let log = folder("reports")?.join("rosters.log");
+    let status = Guarded::start(&compare, &log)?.wait()?;
+    ensure!(status.success(), "throng load compare ended with {status}: {}", tail(&log));
+    picture(&page, &kept.join("rosters.png"))
 }
 
 /// One run; answers its folder.
