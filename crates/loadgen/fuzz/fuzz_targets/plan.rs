@@ -1,0 +1,12 @@
+//! TOML plans: any text becomes a plan or a list of mistakes, and a plan survives its way to a worker.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use loadgen::plan::{Arguments, Plan, read_toml};
+
+fuzz_target!(|text: &str| {
+    if let Ok(plan) = read_toml(text, "fuzz", &Arguments::default()) {
+        let sent = serde_json::to_string(&plan).expect("a plan can be sent");
+        assert_eq!(serde_json::from_str::<Plan>(&sent).expect("and be read"), plan);
+    }
+});

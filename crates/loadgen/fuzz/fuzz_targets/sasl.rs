@@ -1,0 +1,28 @@
+//! The client's side of SASL against a server that says anything: byte 0 chooses the mechanism, the rest is messages, split
+//! at 0xff. A SCRAM login that believes such a server is a crash: it cannot know the password.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use loadgen::sasl::{Binding, Exchange, Keys, Mechanism};
+
+fuzz_target!(|data: &[u8]| {
+    let [which, messages @ ..] = data else { return };
+    let mechanism = Mechanism::ALL[usize::from(*which) % Mechanism::ALL.len()];
+    let binding = if mechanism.is_plus() { Binding::Exporter([7; 32]) } else { Binding::None };
+    let (mut exchange, _) =
+        Exchange::begin(mechanism, "user", "not to be guessed", None, binding, "nonce").expect("constant input");
+    let mut keys = Keys::new();
+    // A derivation of millions of rounds is right, but nothing for a fuzzer.
+    if messages.windows(7).any(|window| window.iter().all(u8::is_ascii_digit)) {
+        return;
+    }
+    let messages: Vec<_> = messages.split(|byte| *byte == 0xff).collect();
+    let Some((last, challenges)) = messages.split_last() else { return };
+    for challenge in challenges {
+        if exchange.challenge(challenge, &mut keys).is_err() {
+            return;
+        }
+    }
+    let believed = exchange.success(last).is_ok();
+    assert!(!believed || !matches!(mechanism, Mechanism::Scram(..)), "a server without the password was believed");
+});

@@ -1,0 +1,13 @@
+//! Tsung scenarios: any text becomes a plan or a list of mistakes, and a plan survives its way to a worker.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use loadgen::plan::{Arguments, Plan};
+
+fuzz_target!(|text: &str| {
+    let mut files = |_: &str| Err(std::io::Error::from(std::io::ErrorKind::NotFound));
+    if let Ok((plan, _)) = loadgen::tsung::read(text, "fuzz", &Arguments::default(), &mut files) {
+        let sent = serde_json::to_string(&plan).expect("a plan can be sent");
+        assert_eq!(serde_json::from_str::<Plan>(&sent).expect("and be read"), plan);
+    }
+});
