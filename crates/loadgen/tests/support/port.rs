@@ -17,6 +17,7 @@ use loadgen::engine::{self, Port};
 use loadgen::measure::{Counter, Gauge, Histogram, Snapshot, Summary, Timing, TimingId};
 use loadgen::plan::Plan;
 
+use super::script::Truth;
 use super::server::Server;
 
 /// Stamp of all runs.
@@ -75,21 +76,27 @@ pub(crate) struct Course {
     pub(crate) owners: Vec<u16>,
     /// Clock domains of the workers.
     pub(crate) clocks: Vec<u16>,
-    /// Stops the run when this many messages (of all workers) have been delivered, or never.
-    pub(crate) stop_after: Option<u64>,
+    /// Stops the run when the server has come so far, or never.
+    stop_when: Option<fn(&Truth) -> bool>,
     /// The plan has no duration: when it is over, nothing is under way.
-    pub(crate) ends: bool,
+    ends: bool,
 }
 
 impl Course {
     /// One worker.
     pub(crate) fn alone() -> Self {
-        Self { owners: vec![0], clocks: vec![0], stop_after: None, ends: false }
+        Self { owners: vec![0], clocks: vec![0], stop_when: None, ends: false }
+    }
+
+    /// Stopped when the server has come so far.
+    pub(crate) fn until(mut self, when: fn(&Truth) -> bool) -> Self {
+        self.stop_when = Some(when);
+        self
     }
 
     /// Two workers with every second user, with these clocks.
     pub(crate) fn two(clocks: [u16; 2]) -> Self {
-        Self { owners: vec![0, 1], clocks: clocks.to_vec(), stop_after: None, ends: false }
+        Self { owners: vec![0, 1], clocks: clocks.to_vec(), stop_when: None, ends: false }
     }
 }
 
@@ -190,10 +197,14 @@ pub(crate) fn run(plan: Plan, server: &Server) -> Outcome {
     run_with(plan, server, Course::alone())
 }
 
+/// Runs a plan with one worker until the server has come so far.
+pub(crate) fn until(plan: Plan, server: &Server, when: fn(&Truth) -> bool) -> Outcome {
+    run_with(plan, server, Course::alone().until(when))
+}
+
 /// Runs a plan.
 pub(crate) fn run_with(plan: Plan, server: &Server, course: Course) -> Outcome {
-    let course =
-        Course { ends: plan.options.duration_ms.is_none() && plan.options.hold_ms.is_none(), ..course };
+    let course = Course { ends: course.stop_when.is_none(), ..course };
     let drain_us = plan.options.drain_ms * 1_000;
     let (reports, inbox) = sync_channel(10_000);
     let (mut lines, mut threads) = (Vec::new(), Vec::new());
@@ -265,11 +276,6 @@ fn conduct(
                         line.tell(Command::Online(snapshot.online.clone()));
                     }
                 }
-                let delivered = outcome.count(Counter::MessagesDelivered);
-                if !stopped && course.stop_after.is_some_and(|count| delivered >= count) {
-                    stopped = true;
-                    lines.iter_mut().for_each(|line| line.tell(Command::Stop));
-                }
             }
             Ok((worker, Report::Draining)) => {
                 draining.insert(worker);
@@ -284,11 +290,15 @@ fn conduct(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
+        if !stopped && course.stop_when.is_some_and(|when| when(&server.glance())) {
+            stopped = true;
+            lines.iter_mut().for_each(|line| line.tell(Command::Stop));
+        }
         // A plan that ended by itself has no users left.
         let alone = course.ends && draining.len() == lines.len();
         let quiet = alone
             || fresh.len() == lines.len() && {
-                let truth = server.truth();
+                let truth = server.glance();
                 !truth.busy
                     && truth.stanzas_in + truth.discarded == outcome.count(Counter::StanzasOut)
                     && truth.stanzas_out == outcome.count(Counter::StanzasIn)

@@ -216,6 +216,10 @@ impl Script {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Truth {
     pub(crate) connections: u64,
+    /// Connections that are open at the moment.
+    pub(crate) open: u64,
+    /// Moments that have come.
+    pub(crate) deeds: u64,
     pub(crate) logins: u64,
     pub(crate) failed_logins: u64,
     pub(crate) plain: u64,
@@ -277,4 +281,11 @@ pub(crate) struct Truth {
     pub(crate) wrong: Vec<String>,
     /// Something is under way: bytes not written, answers not due yet.
     pub(crate) busy: bool,
+}
+
+impl Truth {
+    /// Users who have said that they are done.
+    pub(crate) fn done(&self) -> usize {
+        self.bodies.iter().filter(|word| *word == "done").count()
+    }
 }

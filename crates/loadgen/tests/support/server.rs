@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use loadgen::clock::now_us;
@@ -30,6 +30,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     truth: Arc<Mutex<Truth>>,
     stop: Arc<AtomicBool>,
+    turns: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -44,19 +45,33 @@ impl Server {
         let address = listener.local_addr().expect("a bound socket has an address");
         let (truth, stop) = (Arc::<Mutex<Truth>>::default(), Arc::<AtomicBool>::default());
         let mut host = Host::new(script, listener);
-        let (shared, stopped) = (Arc::clone(&truth), Arc::clone(&stop));
+        let turns = Arc::<AtomicU64>::default();
+        let (shared, stopped, counted) = (Arc::clone(&truth), Arc::clone(&stop), Arc::clone(&turns));
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 host.turn();
                 *shared.lock() = host.truth.clone();
+                counted.fetch_add(1, Ordering::Release);
             }
         });
-        Self { address, truth, stop, thread: Some(thread) }
+        Self { address, truth, stop, turns, thread: Some(thread) }
     }
 
-    /// What it has counted so far.
-    pub(crate) fn truth(&self) -> Truth {
+    /// What it has counted so far, as it was a moment ago.
+    pub(crate) fn glance(&self) -> Truth {
         self.truth.lock().clone()
+    }
+
+    /// What it has counted of all that has come by now.
+    pub(crate) fn truth(&self) -> Truth {
+        // The turn that is under way may have read before; the next one reads everything.
+        let next = self.turns.load(Ordering::Acquire) + 2;
+        while self.turns.load(Ordering::Acquire) < next
+            && self.thread.as_ref().is_some_and(|it| !it.is_finished())
+        {
+            std::thread::yield_now();
+        }
+        self.glance()
     }
 }
 
@@ -174,6 +189,7 @@ impl Host {
         self.moments();
         self.flush();
         let waits = self.conns.values().any(|conn| conn.wire.waits() && !conn.finished);
+        self.truth.open = self.conns.len() as u64;
         self.truth.held = self.held.len() as u64;
         self.truth.busy = waits || !self.later.is_empty();
         self.truth.available = self.sessions.values().filter(|session| session.available).count() as u64;
@@ -412,6 +428,7 @@ impl Host {
             !now
         });
         self.script.moments = moments;
+        self.truth.deeds += due.len() as u64;
         for deed in due {
             self.perform(deed);
         }

@@ -7,8 +7,8 @@ use loadgen::plan::{Ack, Destination, Piece, Step as Do, Text};
 
 use crate::messages::agree;
 use crate::support::each;
-use crate::support::plans::{acked, lasting, login, message, online, plan, stay, then, times};
-use crate::support::port::{Outcome, run};
+use crate::support::plans::{acked, done, login, message, online, plan, stay, then, times};
+use crate::support::port::{Outcome, run, until};
 use crate::support::script::{Script, Truth};
 use crate::support::server::Server;
 
@@ -16,9 +16,9 @@ use crate::support::server::Server;
 fn sent(users: u32, count: u32, to: Destination) -> (Outcome, Truth) {
     let server = Server::start(Script { contacts: 3, accounts: 2 * users, ..Script::default() });
     let steps = then(vec![login(), Do::Roster], online().into_iter().skip(1));
-    let mut plan = plan(&server, 2 * users, then(steps, [times(count, vec![message(to)]), stay()]));
+    let mut plan = plan(&server, 2 * users, then(steps, then(vec![times(count, vec![message(to)])], done())));
     plan.phases[0].max_users = Some(users);
-    let outcome = run(lasting(plan, 300), &server);
+    let outcome = until(plan, &server, |truth| truth.done() == 10);
     let truth = server.truth();
     agree(&outcome, &truth);
     (outcome, truth)
@@ -100,7 +100,7 @@ fn the_same_again() {
         online(),
         [message(Destination::Online), times(4, vec![message(Destination::Previous)]), stay()],
     );
-    let outcome = run(lasting(plan(&server, 10, steps), 300), &server);
+    let outcome = until(plan(&server, 10, steps), &server, |truth| truth.messages == 50);
     let truth = server.truth();
     agree(&outcome, &truth);
     assert_eq!((truth.pairs.len(), truth.messages), (10, 50));

@@ -6,9 +6,9 @@ use loadgen::plan::{Destination, Step as Do};
 use crate::messages::agree;
 use crate::support::each;
 use crate::support::plans::{
-    available, every, lasting, login, meanwhile, message, online, plan, reflected, stay, then,
+    available, done, every, login, meanwhile, message, online, plan, reflected, stay, then,
 };
-use crate::support::port::{Course, run, run_with};
+use crate::support::port::{run, until};
 use crate::support::script::{Act, Deed, How, Script, Step};
 use crate::support::server::Server;
 
@@ -19,7 +19,9 @@ fn sessions_lost_are_exactly_those_that_the_server_ended() {
         |(how, kind)| {
             let script = Script::default().once(|truth, _| truth.available == 20, Deed::Close(3..10, how));
             let server = Server::start(script);
-            let outcome = run(lasting(plan(&server, 20, then(online(), [stay()])), 300), &server);
+            let outcome = until(plan(&server, 20, then(online(), [stay()])), &server, |truth| {
+                truth.closed == 7 && truth.open == 13
+            });
             let truth = server.truth();
             assert_eq!(truth.closed, 7);
             assert_eq!(
@@ -47,7 +49,8 @@ fn messages_to_users_who_were_cut_off_wait_and_are_not_lost() {
     let script = Script::default().once(|truth, _| truth.forwarded > 100, Deed::Close(5..10, How::Fin));
     let server = Server::start(script);
     let busy = meanwhile(600.0, vec![every(20.0, message(Destination::Ring(1)))]);
-    let outcome = run(lasting(plan(&server, 20, then(online(), [busy, stay()])), 900), &server);
+    let outcome =
+        until(plan(&server, 20, then(then(online(), [busy]), done())), &server, |truth| truth.done() >= 15);
     let truth = server.truth();
     agree(&outcome, &truth);
     assert_eq!(outcome.count(Counter::SessionsLost), 5);
@@ -82,10 +85,12 @@ fn a_stream_that_is_resumed_loses_nothing() {
     each([How::Fin, How::Reset], |how| {
         let script = Script::default()
             .once(|truth, _| truth.forwarded > 100, Deed::Close(4..9, how))
-            .once(|truth, _| truth.forwarded > 300, Deed::Close(7..12, how));
+            .once(|truth, _| truth.forwarded > 300 && truth.resumed == 5, Deed::Close(7..12, how));
         let server = Server::start(script);
         let busy = meanwhile(700.0, vec![every(20.0, message(Destination::Online))]);
-        let outcome = run(lasting(plan(&server, 20, then(managed(true), [busy, stay()])), 1_500), &server);
+        let outcome = until(plan(&server, 20, then(then(managed(true), [busy]), done())), &server, |truth| {
+            truth.done() == 20 && truth.resumed == 10
+        });
         let truth = server.truth();
         assert_eq!(truth.wrong, Vec::<String>::new());
         assert_eq!((truth.closed, truth.resumed), (10, 10), "{:?}", outcome.errors);
@@ -117,7 +122,9 @@ fn a_stream_that_cannot_be_resumed_is_a_lost_session() {
         },
     );
     let server = Server::start(script.once(|truth, _| truth.available == 20, Deed::Close(0..6, How::Fin)));
-    let outcome = run(lasting(plan(&server, 20, then(managed(true), [stay()])), 800), &server);
+    let outcome = until(plan(&server, 20, then(managed(true), [stay()])), &server, |truth| {
+        truth.connections == 26 && truth.open == 14
+    });
     assert_eq!((outcome.count(Counter::SessionsLost), outcome.error("sm:not-resumed")), (6, 6));
     assert_eq!((outcome.count(Counter::SessionsResumed), server.truth().resumed), (0, 0));
     assert_eq!(outcome.count(Counter::UsersFinished), 14);
@@ -127,7 +134,9 @@ fn a_stream_that_cannot_be_resumed_is_a_lost_session() {
 fn without_resumption_a_managed_stream_is_lost_like_any_other() {
     let script = Script::default().once(|truth, _| truth.available == 20, Deed::Close(0..6, How::Fin));
     let server = Server::start(script);
-    let outcome = run(lasting(plan(&server, 20, then(managed(false), [stay()])), 300), &server);
+    let outcome = until(plan(&server, 20, then(managed(false), [stay()])), &server, |truth| {
+        truth.closed == 6 && truth.open == 14
+    });
     assert_eq!((outcome.count(Counter::SessionsLost), outcome.error("lost:closed")), (6, 6));
     assert_eq!(server.truth().wrong, Vec::<String>::new());
 }
@@ -176,7 +185,9 @@ fn a_resumption_that_fails_at_the_login_is_a_lost_session() {
         if step == Step::Success && n >= 20 { Act::Instead(no.to_owned()) } else { Act::Well }
     });
     let server = Server::start(script.once(|truth, _| truth.available == 20, Deed::Close(0..6, How::Fin)));
-    let outcome = run(lasting(plan(&server, 20, then(managed(true), [stay()])), 800), &server);
+    let outcome = until(plan(&server, 20, then(managed(true), [stay()])), &server, |truth| {
+        truth.connections == 26 && truth.open == 14
+    });
     assert_eq!((outcome.count(Counter::SessionsLost), outcome.count(Counter::LoginErrors)), (6, 0));
     assert_eq!(
         (outcome.error("lost:resuming"), outcome.error("sm:not-resumed")),
@@ -191,8 +202,7 @@ fn a_resumption_that_fails_at_the_login_is_a_lost_session() {
 fn a_run_that_is_stopped_ends_in_order() {
     let server = Server::start(Script::default());
     let bounce = Do::Bounce { in_flight: 1, duration_ms: None, size: 20 };
-    let plan = lasting(plan(&server, 10, then(online(), [bounce])), 60_000);
-    let outcome = run_with(plan, &server, Course { stop_after: Some(50), ..Course::alone() });
+    let outcome = until(plan(&server, 10, then(online(), [bounce])), &server, |truth| truth.messages > 50);
     agree(&outcome, &server.truth());
     assert!(outcome.took < 20_000_000, "{}", outcome.took);
     assert_eq!((outcome.lost, outcome.count(Counter::SessionsLost), &outcome.refused), (0, 0, &None));

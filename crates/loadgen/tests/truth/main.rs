@@ -14,7 +14,6 @@
 extern crate throng_loadgen as loadgen;
 
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "more is scripted than is tried so far")]
 mod support;
 
 mod destinations;

@@ -4,8 +4,8 @@ use loadgen::measure::{Counter, Gauge, Timing};
 use loadgen::plan::{Ack, Destination};
 
 use crate::support::each;
-use crate::support::plans::{acked, lasting, message, online, plan, stay, then, times};
-use crate::support::port::{Outcome, run};
+use crate::support::plans::{acked, done, message, online, plan, say, stay, then, times};
+use crate::support::port::{Outcome, until};
 use crate::support::script::{Absent, Act, Script, Step, Truth};
 use crate::support::server::Server;
 
@@ -45,8 +45,10 @@ pub(crate) fn agree(outcome: &Outcome, truth: &Truth) {
 
 fn exchange(script: Script, users: u32, count: u32) -> (Outcome, Truth) {
     let server = Server::start(script);
-    let steps = then(online(), [times(count, vec![message(Destination::Partner)]), stay()]);
-    let outcome = run(lasting(plan(&server, users, steps), 500), &server);
+    let steps = then(online(), [times(count, vec![message(Destination::Partner)])]);
+    let outcome = until(plan(&server, users, then(steps, done())), &server, |truth| {
+        truth.done() as u64 == truth.logins && truth.done() > 0
+    });
     let truth = server.truth();
     assert_eq!(truth.messages, u64::from(users * count));
     agree(&outcome, &truth);
@@ -91,7 +93,7 @@ fn messages_for_users_who_are_not_there_wait() {
     // Users 0 to 9 log in; all twenty accounts are addressed.
     let mut plan = plan(&server, 20, then(online(), [acked(Destination::Ring(10), Ack::None), stay()]));
     plan.phases[0].max_users = Some(10);
-    let outcome = run(lasting(plan, 400), &server);
+    let outcome = until(plan, &server, |truth| truth.messages == 10);
     let truth = server.truth();
     assert_eq!((truth.messages, truth.stored), (10, 10));
     agree(&outcome, &truth);
@@ -104,7 +106,7 @@ fn messages_for_users_who_are_not_there_can_come_back() {
     let server = Server::start(Script { absent: Absent::Refuse, ..Script::default() });
     let mut plan = plan(&server, 20, then(online(), [acked(Destination::Offline, Ack::None), stay()]));
     plan.phases[0].max_users = Some(10);
-    let outcome = run(lasting(plan, 400), &server);
+    let outcome = until(plan, &server, |truth| truth.messages == 10);
     let truth = server.truth();
     assert_eq!((truth.messages, truth.refused), (10, 10));
     agree(&outcome, &truth);
@@ -119,8 +121,9 @@ fn who_waits_for_a_delivery_goes_on_when_it_is_there_or_refused() {
         _ => Act::Well,
     });
     let server = Server::start(script);
-    let steps = then(online(), [times(8, vec![acked(Destination::Partner, Ack::Delivery)]), stay()]);
-    let outcome = run(lasting(plan(&server, 10, steps), 900), &server);
+    let steps =
+        then(online(), [times(8, vec![acked(Destination::Partner, Ack::Delivery)]), say("done"), stay()]);
+    let outcome = until(plan(&server, 10, steps), &server, |truth| truth.done() == 10);
     let truth = server.truth();
     assert_eq!((truth.messages, truth.refused, truth.forwarded), (80, 20, 60));
     agree(&outcome, &truth);

@@ -11,10 +11,10 @@ use crate::login::slow;
 use crate::messages::agree;
 use crate::support::each;
 use crate::support::plans::{
-    barrier, every, lasting, login, meanwhile, message, online, plan, say, say_with, stay, text, then, think,
-    times, wait_for,
+    barrier, every, login, meanwhile, message, online, plan, say, say_with, stay, text, then, think, times,
+    wait_for,
 };
-use crate::support::port::{Outcome, run};
+use crate::support::port::{Outcome, run, until};
 use crate::support::script::{Act, Deed, Script, Step, Truth};
 use crate::support::server::Server;
 
@@ -286,8 +286,8 @@ fn activities_have_their_own_rhythm() {
         every(200.0, crate::support::plans::available()),
         every(250.0, Do::Roster),
     ];
-    let steps = then(online(), [meanwhile(500.0, activities), say("end"), stay()]);
-    let outcome = run(lasting(plan(&server, 10, steps), 800), &server);
+    let steps = then(online(), [meanwhile(500.0, activities), say("done"), stay()]);
+    let outcome = until(plan(&server, 10, steps), &server, |truth| truth.done() == 10);
     let truth = server.truth();
     agree(&outcome, &truth);
     // The first of each comes within its distance, so there are as many as fit, however slow the answers are.
@@ -297,7 +297,7 @@ fn activities_have_their_own_rhythm() {
         (20..=40).contains(&(truth.presences_in - 10)) && (10..=30).contains(&truth.rosters),
         "{truth:?}"
     );
-    assert_eq!(truth.bodies, vec!["end"; 10]);
+    assert_eq!(truth.bodies, vec!["done"; 10]);
     slow(outcome.timing(Timing::Ping), pings, 150);
     assert_eq!(outcome.timing(Timing::Roster).count, truth.rosters);
 }
@@ -306,7 +306,7 @@ fn activities_have_their_own_rhythm() {
 fn messages_go_to_and_fro() {
     let server = Server::start(Script::default());
     let bounce = Do::Bounce { in_flight: 2, duration_ms: None, size: 100 };
-    let outcome = run(lasting(plan(&server, 10, then(online(), [bounce])), 400), &server);
+    let outcome = until(plan(&server, 10, then(online(), [bounce])), &server, |truth| truth.messages > 300);
     let truth = server.truth();
     agree(&outcome, &truth);
     assert!(truth.messages > 200, "each message is answered by the next: {}", truth.messages);
@@ -320,7 +320,8 @@ fn answers_can_be_left_for_later() {
     let ping = Do::NoWait(Box::new(Do::Ping { to: None }));
     let server = Server::start(script);
     let steps = then(vec![login()], [times(5, vec![ping]), say("x"), stay()]);
-    let outcome = run(lasting(plan(&server, 5, steps), 400), &server);
+    let outcome =
+        until(plan(&server, 5, steps), &server, |truth| truth.pings == 25 && truth.bodies.len() == 5);
     let truth = server.truth();
     agree(&outcome, &truth);
     slow(outcome.timing(Timing::Ping), 25, 100);
@@ -382,9 +383,9 @@ fn subscriptions_are_accepted_where_the_plan_says_so() {
         let script =
             Script::default().once(|truth, _| truth.available == 5, Deed::Send(0..5, ask.to_owned()));
         let server = Server::start(script);
-        let mut plan = lasting(plan(&server, 5, then(online(), [stay()])), 200);
+        let mut plan = plan(&server, 5, then(online(), [stay()]));
         plan.sessions[0].accept_subscriptions = accept;
-        let outcome = run(plan, &server);
+        let outcome = until(plan, &server, |truth| truth.deeds == 1 && !truth.busy);
         assert_eq!(server.truth().presences_in, if accept { 10 } else { 5 });
         assert_eq!(outcome.count(Counter::PresenceSent), server.truth().presences_in);
     });

@@ -6,9 +6,9 @@ use loadgen::plan::{Destination, PresenceKind, Step as Do};
 use crate::login::slow;
 use crate::messages::agree;
 use crate::support::plans::{
-    barrier, every, lasting, login, meanwhile, message, online, plan, stay, text, then, times,
+    barrier, done, every, login, meanwhile, message, online, plan, stay, text, then, times,
 };
-use crate::support::port::run;
+use crate::support::port::{run, until};
 use crate::support::script::{Act, Deed, Script, Seen, Step};
 use crate::support::server::Server;
 
@@ -18,7 +18,8 @@ fn a_server_that_stands_still_for_a_second_delays_all_that_was_due_in_it() {
     let script = Script::default().once(|_, since| since > 300_000, Deed::Stall(1_000));
     let server = Server::start(script);
     let busy = meanwhile(2_000.0, vec![every(10.0, message(Destination::Partner))]);
-    let outcome = run(lasting(plan(&server, 2, then(online(), [busy, stay()])), 2_100), &server);
+    let outcome =
+        until(plan(&server, 2, then(then(online(), [busy]), done())), &server, |truth| truth.done() == 2);
     agree(&outcome, &server.truth());
     let sent = outcome.count(Counter::MessagesSent);
     // The first comes within 10 ms, so each of the two has 200 in 2 s, however late the server is.
@@ -42,7 +43,7 @@ fn delivery_takes_as_long_as_the_server_needs() {
     });
     let server = Server::start(script);
     let steps = then(online(), [times(20, vec![message(Destination::Myself)]), stay()]);
-    let outcome = run(lasting(plan(&server, 10, steps), 300), &server);
+    let outcome = until(plan(&server, 10, steps), &server, |truth| truth.messages == 200);
     let truth = server.truth();
     // Of those of one user the slow ones come after quicker ones, so they are out of order too.
     assert_eq!((truth.messages, truth.forwarded, outcome.count(Counter::MessagesDelivered)), (200, 200, 200));
@@ -55,11 +56,11 @@ fn delivery_takes_as_long_as_the_server_needs() {
 #[test]
 fn answers_beyond_the_limit_are_not_acceptable() {
     let script =
-        Script::acting(|step, n| if step == Step::Ping && n < 3 { Act::Late(700) } else { Act::Well });
+        Script::acting(|step, n| if step == Step::Ping && n < 3 { Act::Late(1_700) } else { Act::Well });
     let server = Server::start(script);
-    let mut plan = lasting(plan(&server, 10, then(online(), [Do::Ping { to: None }, stay()])), 950);
-    plan.options.acceptable_ms = 600;
-    let outcome = run(plan, &server);
+    let mut plan = plan(&server, 10, then(online(), [Do::Ping { to: None }, stay()]));
+    plan.options.acceptable_ms = 1_500;
+    let outcome = until(plan, &server, |truth| truth.pings == 10 && truth.iq_answers == 20);
     agree(&outcome, &server.truth());
     assert_eq!((outcome.count(Counter::Unacceptable), outcome.timing(Timing::Ping).count), (3, 10));
     // Each user: two features, SASL, bind, the whole login, presence, ping.
@@ -83,7 +84,7 @@ fn presence_is_measured_at_those_who_were_there() {
         status: Some(text("<b>")),
     };
     let steps = then(online(), [times(3, vec![change]), barrier(), stay()]);
-    let outcome = run(lasting(plan(&server, 10, steps), 500), &server);
+    let outcome = until(plan(&server, 10, steps), &server, |truth| truth.presences_in == 40);
     let truth = server.truth();
     assert_eq!((truth.broadcasts, truth.reflections), (270, 40));
     assert_eq!(outcome.timing(Timing::Presence).count, truth.broadcasts);
@@ -100,7 +101,7 @@ fn messages_that_waited_are_measured_apart() {
     plan.sessions[0].steps.insert(2, message(Destination::Partner));
     plan.phases[0].batch = 1;
     plan.phases[0].rate = 20.0;
-    let outcome = run(lasting(plan, 900), &server);
+    let outcome = until(plan, &server, |truth| truth.messages == 10 && truth.fetched == 5);
     let truth = server.truth();
     agree(&outcome, &truth);
     assert_eq!((truth.messages, truth.fetched), (10, 5));
@@ -115,7 +116,9 @@ fn the_server_is_asked_and_answered_in_the_middle_of_everything() {
         <iq type='get' id='c'><query xmlns='jabber:iq:version'/></iq>";
     let script = Script::default().once(|truth, _| truth.available == 10, Deed::Send(0..10, ask.to_owned()));
     let server = Server::start(script);
-    let outcome = run(lasting(plan(&server, 10, then(online(), [stay()])), 300), &server);
+    let outcome = until(plan(&server, 10, then(online(), [stay()])), &server, |truth| {
+        truth.iqs_answered + truth.iqs_refused == 30
+    });
     let truth = server.truth();
     agree(&outcome, &truth);
     assert_eq!((truth.iqs_answered, truth.iqs_refused), (20, 10));
@@ -146,7 +149,7 @@ fn without_stamps_messages_are_sent_and_not_followed() {
     let server = Server::start(Script::default());
     let mut plan = plan(&server, 10, then(online(), [times(5, vec![message(Destination::Partner)]), stay()]));
     plan.options.stamps = false;
-    let outcome = run(lasting(plan, 300), &server);
+    let outcome = until(plan, &server, |truth| truth.elsewhere == 50);
     let truth = server.truth();
     assert_eq!((truth.messages, truth.elsewhere), (0, 50));
     assert_eq!((outcome.count(Counter::MessagesSent), outcome.count(Counter::MessagesElsewhere)), (0, 50));

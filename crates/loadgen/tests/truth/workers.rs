@@ -5,8 +5,8 @@ use loadgen::plan::{Ack, Destination, Step as Do};
 
 use crate::messages::agree;
 use crate::support::plans::{
-    acked, available, barrier, every, lasting, login, meanwhile, message, online, plan, reflected, stay,
-    then, think, times, wait_for,
+    acked, available, barrier, every, login, meanwhile, message, online, plan, reflected, say, stay, then,
+    think, times, wait_for,
 };
 use crate::support::port::{Course, Outcome, run_with};
 use crate::support::script::{Act, Deed, Script, Step, Truth};
@@ -26,7 +26,11 @@ fn ready() -> Vec<Do> {
 fn between(script: Script, clocks: [u16; 2]) -> (Outcome, Truth) {
     let server = Server::start(all_at_once(script));
     let steps = then(ready(), [times(50, vec![message(Destination::Ring(1))]), stay()]);
-    let outcome = run_with(lasting(plan(&server, 20, steps), 500), &server, Course::two(clocks));
+    let outcome = run_with(
+        plan(&server, 20, steps),
+        &server,
+        Course::two(clocks).until(|truth| truth.messages == 1_000 && !truth.busy),
+    );
     let truth = server.truth();
     assert_eq!((truth.messages, truth.wrong.len()), (1_000, 0));
     assert!(truth.pairs.keys().all(|(from, to)| (from + to) % 2 == 1), "{:?}", truth.pairs);
@@ -84,10 +88,12 @@ fn users_of_the_other_worker_can_be_waited_for_and_found() {
             think(1_500.0),
             barrier(),
             meanwhile(300.0, vec![every(5.0, message(Destination::Online))]),
+            say("done"),
             stay(),
         ],
     );
-    let outcome = run_with(lasting(plan(&server, 20, steps), 2_300), &server, Course::two([0, 0]));
+    let outcome =
+        run_with(plan(&server, 20, steps), &server, Course::two([0, 0]).until(|truth| truth.done() == 20));
     let truth = server.truth();
     // Those who came before the other worker's users waited for the store as well.
     assert_eq!((outcome.count(Counter::Timeouts), truth.echoes), (0, 100));
