@@ -65,7 +65,8 @@ fn a_good_server_loses_nothing() {
 
 #[test]
 fn each_message_that_a_server_mistreats_is_counted_for_what_it_is() {
-    let cases: [(u32, u32, u64, Act, fn(&Truth) -> [u64; 4]); 4] = [
+    type Expected = fn(&Truth) -> [u64; 4];
+    let cases: [(u32, u32, u64, Act, Expected); 4] = [
         (20, 50, 7, Act::Nothing, |truth| [truth.dropped, 143, 0, 0]),
         (20, 50, 9, Act::Twice, |truth| [0, 0, truth.duplicated, 112]),
         (2, 100, 10, Act::Hold, |truth| [truth.held, truth.held, truth.swapped + truth.held, 20]),
@@ -87,18 +88,21 @@ fn each_message_that_a_server_mistreats_is_counted_for_what_it_is() {
     });
 }
 
+/// Whether a server keeps them or throws them away cannot be seen from outside, and neither is a loss.
 #[test]
 fn messages_for_users_who_are_not_there_wait() {
-    let server = Server::start(Script::default());
-    // Users 0 to 9 log in; all twenty accounts are addressed.
-    let mut plan = plan(&server, 20, then(online(), [acked(Destination::Ring(10), Ack::None), stay()]));
-    plan.phases[0].max_users = Some(10);
-    let outcome = until(plan, &server, |truth| truth.messages == 10);
-    let truth = server.truth();
-    assert_eq!((truth.messages, truth.stored), (10, 10));
-    agree(&outcome, &truth);
-    assert_eq!((outcome.lost, outcome.waiting), (0, 10));
-    assert_eq!(outcome.count(Counter::MessagesToOnline), 0);
+    each([Absent::Store, Absent::Drop], |absent| {
+        let server = Server::start(Script { absent, ..Script::default() });
+        // Users 0 to 9 log in; all twenty accounts are addressed.
+        let mut plan = plan(&server, 20, then(online(), [message(Destination::Ring(10)), stay()]));
+        plan.phases[0].max_users = Some(10);
+        let outcome = until(plan, &server, |truth| truth.messages == 10);
+        let truth = server.truth();
+        assert_eq!((truth.messages, truth.stored + truth.dropped), (10, 10));
+        agree(&outcome, &truth);
+        assert_eq!((outcome.lost, outcome.waiting), (0, 10));
+        assert_eq!(outcome.count(Counter::MessagesToOnline), 0);
+    });
 }
 
 #[test]
