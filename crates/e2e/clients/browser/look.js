@@ -54,7 +54,7 @@ function facts() {
     ground: light(color("backgroundColor")),
     ink: light(color("color")),
     heading: document.querySelector("h1")?.innerText ?? "",
-    charts: [...document.querySelectorAll("figure svg")].filter((svg) => svg.querySelector("path, polyline, circle")).length,
+    charts: [...document.querySelectorAll("figure svg.plot")].filter((svg) => svg.querySelector("path, polyline, circle")).length,
     tables: [...document.querySelectorAll("table")].map((table) => table.rows.length),
     text: document.body.innerText,
   };
@@ -76,7 +76,7 @@ for (const { name, width, height, colorScheme } of views) {
   page.on("pageerror", (error) => complaints.push(`error: ${error.message}`));
   await page.goto(page_url, { waitUntil: "load" });
   // What the page does when somebody points at each of its charts belongs to it, too.
-  for (const chart of await page.locator("figure svg").all()) {
+  for (const chart of await page.locator("figure svg.plot").all()) {
     if (await chart.isVisible()) await chart.hover({ force: true });
   }
   await page.mouse.move(0, 0);

@@ -128,7 +128,7 @@ steps = ["login", "presence", { meanwhile = { do = [{ every = "2s", message = { 
     let unseen = sent - node.figure("messages_in");
     assert_eq!(sent, arrived + waiting + lost, "{}", run.told());
     assert!(lost <= unseen, "{unseen} messages never came to the node\n{}", run.told());
-    assert!(unseen < 100 && waiting > 100, "{unseen} messages never came to the node\n{}", run.told());
+    assert!(waiting > 100, "{unseen} messages never came to the node\n{}", run.told());
     assert_eq!(run.count("messages_duplicate") + run.count("messages_reordered"), 0, "{}", run.told());
     // The others went on: users are online until the end, and they are as many as were not cut.
     let online = run.seconds().filter_map(|second| second["gauges"]["online"].as_i64()).collect::<Vec<_>>();

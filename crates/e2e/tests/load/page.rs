@@ -14,7 +14,7 @@ use crate::run::Run;
 
 #[test]
 fn the_page_stands_on_its_own_and_fits_every_reader() {
-    let _turn = turn();
+    let turn = turn();
     let node = Node::start("page", 150);
     node.plan(
         "page.toml",
@@ -23,7 +23,7 @@ title = "A hundred and fifty users, of whom fifty are not there"
 [accounts]
 count = 200
 [options]
-hold = "4s"
+hold = "3s"
 drain = "1s"
 keep_going = true
 [[phase]]
@@ -48,6 +48,7 @@ steps = [
     assert!(output.status.success(), "{}", said(&output));
     let run = Run::read(&node.folder.join("out"));
     assert_eq!(run.count("login_errors"), 50, "{}", run.told());
+    drop(turn);
     let looks = node.folder.join("looks");
     let seen = look(&node.folder.join("out/report.html"), &looks);
 

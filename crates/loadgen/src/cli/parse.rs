@@ -7,12 +7,12 @@ pub(super) fn duration_ms(text: &str) -> Result<u64, String> {
     span(text).map(|ms| ms.round() as u64)
 }
 
-/// A fixed span, or a random one: `2s-4s` evenly, `~3s` exponentially.
+/// A fixed span, or a random one: `2s..4s` (as in a plan) or `2s-4s` evenly, `~3s` exponentially.
 pub(super) fn time(text: &str) -> Result<Time, String> {
     if let Some(mean) = text.strip_prefix('~') {
         return Ok(Time::Exponential(span(mean)?));
     }
-    match text.split_once('-') {
+    match text.split_once("..").or_else(|| text.split_once('-')) {
         Some((from, to)) => Ok(Time::Uniform(span(from)?, span(to)?)),
         None => Ok(Time::Fixed(span(text)?)),
     }
@@ -60,6 +60,7 @@ mod tests {
             assert!(duration_ms(text).unwrap_err().contains("10m or 2h"), "{text}");
         }
         assert_eq!(time("2s-4s"), Ok(Time::Uniform(2_000.0, 4_000.0)));
+        assert_eq!(time("0.5s..4s"), Ok(Time::Uniform(500.0, 4_000.0)));
         assert_eq!(time("~500ms"), Ok(Time::Exponential(500.0)));
         assert_eq!(time("3"), Ok(Time::Fixed(3_000.0)));
     }
