@@ -4,7 +4,7 @@ use crate::node::{Guard, Node, said, signal, turn, wait};
 use crate::relay::Relay;
 use crate::run::Run;
 
-/// 10 000 users arrive at 500 a second, each sends a message; a tenth more accounts never come.
+/// 10 000 users arrive at 625 a second, each sends a message; a tenth more accounts never come.
 #[test]
 fn ten_thousand_users_are_counted_as_the_node_counts_them() {
     let _turn = turn();
@@ -22,7 +22,7 @@ count = 11_000
 hold = "4s"
 drain = "2s"
 [[phase]]
-rate = 500
+rate = 625
 users = "connections"
 [[session]]
 steps = [
