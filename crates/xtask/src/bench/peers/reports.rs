@@ -27,8 +27,8 @@ const WORKLOADS: [(&str, usize, &[&str]); 9] = [
     ("tigase-roster-30", 30, &[]),
     ("tigase-roster-40", 40, &[]),
     ("tigase-roster-50", 50, &[]),
-    // How fast its users arrived is not published; what was measured are the waves of messages afterwards.
-    ("tigase-30k", 4, &["--rate", "400", "--hold", "40s"]),
+    // How fast its users arrived is not published; what was measured are the six waves of messages afterwards.
+    ("tigase-30k", 4, &["--rate", "400", "--hold", "150s"]),
     ("tigase-500k", 0, &[]),
     ("tigase-300k-roster50", 50, &[]),
 ];
