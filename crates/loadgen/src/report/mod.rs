@@ -17,7 +17,7 @@ mod series;
 mod table;
 mod text;
 mod tick;
-mod unit;
+pub(crate) mod unit;
 mod verdict;
 
 pub use file::{Paths, json, read, write};

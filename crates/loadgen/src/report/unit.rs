@@ -54,7 +54,7 @@ impl Unit {
 }
 
 /// Three significant digits without needless zeros.
-pub(super) fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     let size = value.abs();
     // The limits are where rounding would give a fourth digit.
     let text = match size {
@@ -77,7 +77,7 @@ fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
 }
 
 /// A number, shortened from ten thousand on: 1234, 12.3 k, 4.5 M.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     if value.abs() < 9_999.5 {
         return if value.abs() < 99.95 { digits(value) } else { format!("{value:.0}") };
     }
@@ -85,7 +85,7 @@ pub(super) fn short(value: f64) -> String {
 }
 
 /// Bytes.
-pub(super) fn bytes(value: f64) -> String {
+pub(crate) fn bytes(value: f64) -> String {
     if value.abs() < 999.5 {
         return format!("{}\u{a0}B", digits(value));
     }
@@ -93,7 +93,7 @@ pub(super) fn bytes(value: f64) -> String {
 }
 
 /// Microseconds.
-pub(super) fn time(us: f64) -> String {
+pub(crate) fn time(us: f64) -> String {
     match us.abs() {
         0.0 => "0".to_owned(),
         size if size < 999.5 => format!("{}\u{a0}µs", digits(us)),
@@ -105,7 +105,7 @@ pub(super) fn time(us: f64) -> String {
 }
 
 /// A whole number with its thousands apart.
-pub(super) fn grouped(value: u64) -> String {
+pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     if digits.len() <= 4 {
         return digits;
@@ -149,7 +149,7 @@ pub(super) fn ratio(old: f64, new: f64) -> String {
 }
 
 /// A span of seconds as a clock: 0:05, 12:34, 1:02:03.
-pub(super) fn clock(seconds: f64) -> String {
+pub(crate) fn clock(seconds: f64) -> String {
     let all = if seconds.is_finite() { seconds.max(0.0).round() as u64 } else { 0 };
     let (hours, minutes, seconds) = (all / 3_600, all / 60 % 60, all % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }

@@ -6,13 +6,30 @@
 //!
 //! Left out: keys. Ctrl-C is the caller's; it sets [`Live::stopping`] and the view says what is waited for.
 //!
-//! Trap: writes go to what the caller gives, but width and "is it a terminal" are those of standard output.
+//! Nothing of the terminal is changed for longer than a redraw, and the cursor always waits on the free line below the
+//! block, so a program that is killed leaves the terminal as it was.
+//!
+//! Traps: writes go to what the caller gives, but size and "is it a terminal" are those of standard output. Something
+//! that is typed or printed between two redraws moves the block: the caller keeps its own lines back meanwhile.
+
+mod draw;
+mod fields;
+mod figures;
+mod line;
+mod plain;
+mod spark;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
 
 use crate::measure::Summary;
 use crate::report::model::Run;
+
+use draw::Screen;
+use plain::Plain;
 
 /// What the view shows beside the run itself. Times are seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,14 +63,34 @@ pub struct Live {
 /// The view of a run under way.
 #[derive(Debug)]
 pub struct View {
-    plain: bool,
-    quiet: bool,
+    mode: Mode,
+    /// Colours are wanted (`NO_COLOR`, <https://no-color.org>).
+    colour: bool,
+    /// The locale is one of UTF-8.
+    unicode: bool,
+}
+
+#[derive(Debug)]
+enum Mode {
+    Quiet,
+    Plain(Plain),
+    /// Redrawn in place: columns of each line that stands there now.
+    Block(Vec<usize>),
 }
 
 impl View {
-    /// Plain lines if `plain` or if standard output is no terminal; nothing at all if `quiet`.
+    /// Plain lines if `plain` or if standard output is no terminal (or one that calls itself dumb); nothing at all if
+    /// `quiet`.
     pub fn new(plain: bool, quiet: bool) -> Self {
-        Self { plain, quiet }
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let terminal = io::stdout().is_terminal() && set("TERM").is_some_and(|term| term != "dumb");
+        let mode = match (quiet, plain || !terminal) {
+            (true, _) => Mode::Quiet,
+            (false, true) => Mode::Plain(Plain::default()),
+            (false, false) => Mode::Block(Vec::new()),
+        };
+        let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
+        Self { mode, colour: colour(set("NO_COLOR").as_deref()), unicode: unicode(locale.as_deref()) }
     }
 
     /// Shows the state; once a second.
@@ -61,10 +98,7 @@ impl View {
     /// # Errors
     /// Those of `out`.
     pub fn update(&mut self, out: &mut dyn Write, run: &Run, live: &Live) -> io::Result<()> {
-        if self.quiet || !self.plain {
-            return Ok(());
-        }
-        writeln!(out, "{:.0} s {} {}", live.elapsed, live.phase_name, run.seconds.len())
+        self.show(out, run, live, size(), false)
     }
 
     /// Shows the last state and leaves the cursor on a free line.
@@ -72,6 +106,73 @@ impl View {
     /// # Errors
     /// Those of `out`.
     pub fn finish(&mut self, out: &mut dyn Write, run: &Run, live: &Live) -> io::Result<()> {
-        self.update(out, run, live)
+        self.show(out, run, live, size(), true)
     }
+
+    fn show(
+        &mut self,
+        out: &mut dyn Write,
+        run: &Run,
+        live: &Live,
+        (width, height): (usize, usize),
+        ended: bool,
+    ) -> io::Result<()> {
+        match &mut self.mode {
+            Mode::Quiet => Ok(()),
+            Mode::Plain(said) => {
+                let lines = if ended { said.finish(run, live) } else { said.update(run, live) };
+                plain::write(out, &lines, self.unicode)
+            }
+            Mode::Block(drawn) => {
+                let screen = Screen { width, height, colour: self.colour, unicode: self.unicode };
+                let lines = draw::picture(run, live, screen, ended);
+                let text = redraw(drawn, &lines, width);
+                let bare = |line: &String| line::columns(&line::safe(line));
+                *drawn = lines.iter().map(bare).collect();
+                // In one piece, so that no half picture is ever seen.
+                out.write_all(text.as_bytes())?;
+                out.flush()
+            }
+        }
+    }
+}
+
+/// Draws `lines` where `drawn` stands; the cursor is below it before and after.
+fn redraw(drawn: &[usize], lines: &[String], width: usize) -> String {
+    // A terminal that became narrower has broken lines that were wider.
+    let above: usize = drawn.iter().map(|columns| columns.div_ceil(width.max(1)).max(1)).sum();
+    let mut text = String::from("\r");
+    if above > 0 {
+        let _ = write!(text, "\x1b[{above}A");
+    }
+    for line in lines {
+        // Cleared first: behind a full line, clearing to its end would take its last character.
+        text.push_str("\x1b[K");
+        text.push_str(line);
+        text.push_str("\r\n");
+    }
+    // What is left of a higher picture, and a `^C` that the terminal has echoed.
+    text.push_str("\x1b[J");
+    text
+}
+
+/// Columns and lines of the terminal; 80 and 24 where it does not say.
+fn size() -> (usize, usize) {
+    let known = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let or = |value: Option<u16>, otherwise: usize| match value {
+        None | Some(0) => otherwise,
+        Some(value) => usize::from(value),
+    };
+    (or(known.map(|size| size.ws_col), 80), or(known.map(|size| size.ws_row), 24))
+}
+
+/// Any value but none says that there shall be no colour.
+fn colour(no_color: Option<&str>) -> bool {
+    no_color.is_none_or(str::is_empty)
+}
+
+/// A locale such as `en_GB.UTF-8`.
+fn unicode(locale: Option<&str>) -> bool {
+    let locale = locale.unwrap_or_default().to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
 }

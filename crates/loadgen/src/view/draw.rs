@@ -1,0 +1,365 @@
+//! The whole picture of a run under way, as lines that fit a terminal.
+//!
+//! [`picture`] is a function of the run and the terminal only; moving the cursor is the caller's. Where there are too few
+//! columns, figures are left out by importance; where there are too few lines, whole lines are.
+//!
+//! Trap: more lines than the terminal has cannot be redrawn, since the cursor does not go above the first.
+
+use super::fields::{self, Field};
+use super::figures::{BUSY, Figures, LATE_US};
+use super::line::{Line, Style, columns, fit, safe, wrapped};
+use super::{Live, spark};
+use crate::measure::{Counter, Gauge, Timing};
+use crate::report::model::{Run, Second};
+use crate::report::unit::{bytes, clock, digits, grouped, short, time};
+
+/// What the terminal can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Screen {
+    /// Columns.
+    pub(super) width: usize,
+    /// Lines; the last one is left free for the cursor.
+    pub(super) height: usize,
+    /// Colours are wanted.
+    pub(super) colour: bool,
+    /// It shows more than ASCII.
+    pub(super) unicode: bool,
+}
+
+/// Lines by importance: 0 stays longest.
+#[derive(Default)]
+struct Lines(Vec<(u8, Line)>);
+
+impl Lines {
+    fn push(&mut self, keep: u8, line: Line) {
+        self.0.push((keep, line));
+    }
+
+    fn extend(&mut self, keep: u8, lines: impl IntoIterator<Item = Line>) {
+        self.0.extend(lines.into_iter().map(|line| (keep, line)));
+    }
+
+    fn at_most(mut self, most: usize) -> Vec<Line> {
+        while self.0.len() > most {
+            let least = self.0.iter().map(|(keep, _)| *keep).max().unwrap_or(0);
+            let Some(index) = self.0.iter().rposition(|(keep, _)| *keep == least) else { break };
+            self.0.remove(index);
+        }
+        self.0.into_iter().map(|(_, line)| line).collect()
+    }
+}
+
+/// The picture; `ended` says that nothing will change any more.
+pub(super) fn picture(run: &Run, live: &Live, screen: Screen, ended: bool) -> Vec<String> {
+    let figures = Figures::new(run, live);
+    let width = screen.width.max(1);
+    let mut lines = Lines::default();
+    lines.push(0, title(&figures, width));
+    if !ended {
+        lines.push(1, progress(&figures, width));
+    }
+    lines.extend(1, users(&figures, width));
+    lines.extend(3, rates(&figures, width, ended));
+    table(&mut lines, &figures, width, ended);
+    lines.extend(2, counts(&figures, width));
+    errors(&mut lines, &figures, width);
+    lines.extend(3, generator(&figures, width));
+    lines.extend(5, server(&figures, width));
+    sparks(&mut lines, &figures, screen);
+    warnings(&mut lines, &figures, width, ended);
+    lines.push(1, hint(&figures, width, ended));
+    let lines = lines.at_most(screen.height.saturating_sub(1).max(1));
+    lines.iter().map(|line| line.render(width, screen.colour, screen.unicode)).collect()
+}
+
+/// A label of the first column.
+fn label(text: &str, width: usize) -> String {
+    let columns = if width >= 60 { 12 } else { 10 };
+    format!("{text:<columns$}")
+}
+
+fn title(figures: &Figures<'_>, width: usize) -> Line {
+    let (about, live) = (&figures.run.about, figures.live);
+    let times = match live.expected {
+        Some(expected) => format!("{} / {}", clock(live.elapsed), clock(expected)),
+        None => clock(live.elapsed),
+    };
+    let target = match (about.label.as_str(), about.target.as_str()) {
+        ("", target) => safe(target),
+        (label, target) if label == target || target.is_empty() => safe(label),
+        (label, target) => format!("{} ({})", safe(label), safe(target)),
+    };
+    let room = width.saturating_sub(columns(&times) + 2);
+    let plan = fit(&safe(&about.plan), room);
+    let mut line = Line::of(Style::Bold, &plan);
+    if room > columns(&plan) + 16 || columns(&plan) + 9 + columns(&target) <= room {
+        line.add(Style::Normal, &fit(&format!(" against {target}"), room - columns(&plan)));
+    }
+    let gap = width.saturating_sub(line.columns() + columns(&times));
+    line.and(Style::Normal, &" ".repeat(gap)).and(Style::Normal, &times)
+}
+
+fn progress(figures: &Figures<'_>, width: usize) -> Line {
+    let live = figures.live;
+    let share = live.phase_expected.filter(|e| *e > 0.0).map(|e| (live.phase_elapsed / e).clamp(0.0, 1.0));
+    let mut text = String::new();
+    if live.phases > 0 {
+        text = format!("phase {} of {} ", (live.phase + 1).min(live.phases), live.phases);
+    }
+    text += &fit(&safe(&live.phase_name), 24.min(width / 3));
+    text = format!("{} {}", text.trim_end(), clock(live.phase_elapsed));
+    if let Some(expected) = live.phase_expected {
+        text += &format!(" / {}", clock(expected));
+    }
+    let room = width.saturating_sub(columns(&text) + 1).min(60);
+    if room < 6 {
+        return Line::of(Style::Normal, &text);
+    }
+    let full = share.map_or(0, |share| (share * room as f64).floor() as usize);
+    Line::of(Style::Good, &"█".repeat(full))
+        .and(Style::Dim, &"░".repeat(room - full))
+        .and(Style::Normal, &format!(" {text}"))
+}
+
+fn users(figures: &Figures<'_>, width: usize) -> Vec<Line> {
+    let gauge = |gauge| grouped(figures.gauge(gauge));
+    let mut acceptable = gauge(Gauge::Acceptable);
+    if figures.live.connections > 0 {
+        acceptable += &format!(" of {}", grouped(u64::from(figures.live.connections)));
+    }
+    let all = vec![
+        Field::new(2, "", gauge(Gauge::Users)),
+        Field::new(3, "connected", gauge(Gauge::Connected)),
+        Field::new(0, "online", gauge(Gauge::Online)),
+        Field::new(1, "acceptable", acceptable),
+    ];
+    fields::lines(&label("Users", width), all, width, if width < 60 { 2 } else { 1 })
+}
+
+fn rates(figures: &Figures<'_>, width: usize, ended: bool) -> Vec<Line> {
+    if ended {
+        return Vec::new();
+    }
+    let rate = |counter| short(figures.rate(counter));
+    let all = vec![
+        Field::new(4, "arrivals", rate(Counter::UsersStarted)),
+        Field::new(1, "logins", rate(Counter::Logins)),
+        Field::new(3, "presence", rate(Counter::PresenceReceived)),
+        Field::new(2, "sent", rate(Counter::MessagesSent)),
+        Field::new(0, "delivered", rate(Counter::MessagesDelivered)),
+        Field::new(5, "in", bytes(figures.rate(Counter::BytesIn))),
+        Field::new(6, "out", bytes(figures.rate(Counter::BytesOut))),
+    ];
+    fields::lines(&label("Per second", width), all, width, 2)
+}
+
+/// Columns of the table, the most important first: name, position, value.
+type Column = (&'static str, u8, fn(&crate::measure::Summary) -> String);
+const COLUMNS: [Column; 5] = [
+    ("p99", 3, |s| time(s.p99 as f64)),
+    ("p50", 1, |s| time(s.p50 as f64)),
+    ("max", 4, |s| time(s.max as f64)),
+    ("count", 0, |s| grouped(s.count)),
+    ("p90", 2, |s| time(s.p90 as f64)),
+];
+/// Columns of the terminal for each.
+const CELL: usize = 10;
+/// Least columns for a name.
+const NAME: usize = 12;
+
+fn table(lines: &mut Lines, figures: &Figures<'_>, width: usize, ended: bool) {
+    let mut rows: Vec<(u8, String, String)> = Vec::new();
+    for (keep, timing, title) in [
+        (4, Timing::Login, "login"),
+        (4, Timing::Message, "message"),
+        (5, Timing::Presence, "presence"),
+        (6, Timing::Roster, "roster"),
+        (6, Timing::Ping, "ping"),
+    ] {
+        rows.push((keep, timing.name().to_owned(), title.to_owned()));
+    }
+    // Also those that had nothing in the last ten seconds, so that rows don't come and go.
+    let mut transactions: Vec<&String> =
+        figures.run.totals.timings.keys().chain(figures.live.recent.keys()).collect();
+    transactions.sort_unstable();
+    transactions.dedup();
+    for name in transactions {
+        if let Some(title) = name.strip_prefix("tr:") {
+            rows.push((7, name.clone(), format!("“{title}”")));
+        }
+    }
+    let known = |name: &str| {
+        figures.run.totals.timings.get(name).is_some_and(|t| t.summary.count > 0)
+            || figures.recent(name).is_some()
+    };
+    rows.retain(|(_, name, _)| known(name));
+    if ended || rows.is_empty() {
+        return;
+    }
+    let mut shown: Vec<&Column> =
+        COLUMNS.iter().take((width.saturating_sub(NAME) / CELL).min(COLUMNS.len())).collect();
+    shown.sort_by_key(|column| column.1);
+    let name_columns = (width - shown.len() * CELL).min(30);
+    let cell = |text: &str| {
+        let text = fit(&safe(text), CELL - 1);
+        " ".repeat(CELL - columns(&text)) + &text
+    };
+    let header = label("Last 10 s", width);
+    let mut line = Line::of(Style::Dim, &header);
+    line.add(Style::Normal, &" ".repeat(name_columns.saturating_sub(columns(&header))));
+    shown.iter().for_each(|column| line.add(Style::Dim, &cell(column.0)));
+    lines.push(4, line);
+    for (keep, name, title) in rows {
+        let title = fit(&safe(&format!("  {title}")), name_columns);
+        let mut line = Line::of(Style::Normal, &title);
+        line.add(Style::Normal, &" ".repeat(name_columns - columns(&title)));
+        let summary = figures.recent(&name);
+        for column in &shown {
+            line.add(Style::Normal, &cell(&summary.as_ref().map_or("–".to_owned(), column.2)));
+        }
+        lines.push(keep, line);
+    }
+}
+
+fn counts(figures: &Figures<'_>, width: usize) -> Vec<Line> {
+    let total = |keep, name: &str, counter| Field::new(keep, name, grouped(figures.total(counter)));
+    let bad = |keep, name: &str, counter| {
+        let count = figures.total(counter);
+        Field::unwanted(keep, name, count, grouped(count))
+    };
+    let mut all = vec![
+        total(0, "delivered", Counter::MessagesDelivered),
+        Field::new(1, "under way", grouped(figures.gauge(Gauge::UnderWay))),
+        bad(3, "duplicated", Counter::MessagesDuplicate),
+        bad(4, "out of order", Counter::MessagesReordered),
+        bad(5, "refused", Counter::MessagesRefused),
+        bad(2, "sessions lost", Counter::SessionsLost),
+    ];
+    // Known at the end only; a zero before would be a claim.
+    if figures.total(Counter::MessagesLost) > 0 {
+        all.push(bad(0, "lost", Counter::MessagesLost));
+    }
+    fields::lines(&label("So far", width), all, width, if width < 60 { 3 } else { 2 })
+}
+
+fn errors(lines: &mut Lines, figures: &Figures<'_>, width: usize) {
+    let (kinds, all) = figures.errors();
+    let head = label("Errors", width);
+    if kinds.is_empty() {
+        lines.push(3, Line::of(Style::Dim, &head).and(Style::Normal, "0"));
+        return;
+    }
+    let mut found = vec![Field::unwanted(0, "", all, format!("{} in all", grouped(all)))];
+    // A kind may hold what a server said; half a line is enough to tell it from others.
+    let room = (width - columns(&head).min(width)).saturating_sub(20).clamp(8, 48);
+    for (index, (kind, count)) in kinds.iter().take(4).enumerate() {
+        found.push(Field::new(1 + index as u8, &fit(&safe(kind), room), grouped(*count)));
+    }
+    let rows = fields::lines(&head, found, width, 3);
+    rows.into_iter().enumerate().for_each(|(index, row)| lines.push(if index == 0 { 2 } else { 5 }, row));
+}
+
+fn generator(figures: &Figures<'_>, width: usize) -> Vec<Line> {
+    let (live, busiest) = (figures.live, figures.busiest());
+    let late = figures.lateness();
+    let shown = late.map_or("–".to_owned(), |late| time(late as f64));
+    let all = vec![
+        Field::new(1, "late p99", shown).bad_if(late.is_some_and(|late| late > LATE_US)),
+        Field::new(0, "CPU", format!("{} %", digits((busiest * 100.0).round()))).bad_if(busiest > BUSY),
+        Field::new(2, "memory", bytes(figures.second.map_or(0.0, |second| second.generator_rss as f64))),
+        Field::new(3, "workers", format!("{} of {}", live.workers_alive, live.workers))
+            .bad_if(live.workers_alive < live.workers),
+    ];
+    fields::lines(&label("Generator", width), all, width, 1)
+}
+
+fn server(figures: &Figures<'_>, width: usize) -> Vec<Line> {
+    let Some(sample) = figures.server() else { return Vec::new() };
+    let all = vec![
+        Field::new(0, "CPU", format!("{} %", digits((sample.cpu * 100.0).round()))),
+        Field::new(1, "memory", bytes(sample.rss as f64)),
+        Field::new(2, "files", grouped(u64::from(sample.files))),
+        Field::new(3, "threads", grouped(u64::from(sample.threads))),
+    ];
+    fields::lines(&label("Server", width), all, width, 1)
+}
+
+fn sparks(lines: &mut Lines, figures: &Figures<'_>, screen: Screen) {
+    // A second without deliveries is a zero, once there is something to be delivered.
+    let any = figures.total(Counter::MessagesSent) > 0;
+    let count = |s: &Second| s.counters.get(Counter::MessagesDelivered.name()).copied().unwrap_or(0) as f64;
+    let delivered = figures.minute(|s| any.then(|| count(s)));
+    let p99 = figures
+        .minute(|s| s.timings.get(Timing::Message.name()).filter(|t| t.count > 0).map(|t| t.p99 as f64));
+    let show: [(&str, &[Option<f64>], fn(f64) -> String); 2] =
+        [("Delivered/s", &delivered, short), ("Message p99", &p99, time)];
+    for (name, values, unit) in show {
+        if values.iter().all(Option::is_none) {
+            continue;
+        }
+        let head = label(
+            if screen.width >= 60 { name } else { name.split(' ').next_back().unwrap_or(name) },
+            screen.width,
+        );
+        let head = if columns(&head) > columns(head.trim_end()) { head } else { head + " " };
+        let room = screen.width.saturating_sub(columns(&head) + 14).min(60);
+        if room < 5 {
+            continue;
+        }
+        let shown = &values[values.len().saturating_sub(room)..];
+        let highest = shown.iter().flatten().copied().fold(0.0, f64::max);
+        let bars = spark::line(values, room, screen.unicode);
+        let line = Line::of(Style::Dim, &head)
+            .and(Style::Good, &bars)
+            .and(Style::Dim, " up to ")
+            .and(Style::Normal, &unit(highest));
+        lines.push(6, line);
+    }
+}
+
+fn warnings(lines: &mut Lines, figures: &Figures<'_>, width: usize, ended: bool) {
+    let mut say = |keep: u8, text: &str, most: usize| {
+        for (index, row) in wrapped(text, width.saturating_sub(2), most).into_iter().enumerate() {
+            let mark = if index == 0 { "! " } else { "  " };
+            lines.push(
+                if index == 0 { keep } else { keep + 3 },
+                Line::of(Style::Bad, &format!("{mark}{row}")),
+            );
+        }
+    };
+    if ended {
+        // The table that follows has them all, in full.
+        return;
+    }
+    figures.limits().iter().for_each(|limit| say(1, limit, 2));
+    let all = &figures.run.warnings;
+    let older = all.len().saturating_sub(2);
+    all[older..].iter().for_each(|warning| say(4, warning, 2));
+    if older > 0 {
+        let text = format!("  and {older} earlier warning{}", if older == 1 { "" } else { "s" });
+        lines.push(7, Line::of(Style::Dim, &text));
+    }
+}
+
+fn hint(figures: &Figures<'_>, width: usize, ended: bool) -> Line {
+    let live = figures.live;
+    if ended {
+        return match figures.run.about.end.as_str() {
+            "" | "finished" => Line::of(Style::Dim, "The run has finished."),
+            "interrupted" => Line::of(Style::Dim, "The run was ended early."),
+            reason => Line::of(Style::Bad, &format!("The run ended: {reason}")),
+        };
+    }
+    if live.stopping {
+        let under_way = grouped(figures.gauge(Gauge::UnderWay));
+        let again = "Ctrl-C again stops at once";
+        let forms = [
+            format!("Ending: {under_way} messages under way may arrive, then streams are closed; {again}"),
+            format!("Ending: {under_way} messages under way; {again}"),
+            format!("Ending; {again}"),
+        ];
+        let form = forms.iter().find(|form| columns(form) <= width).unwrap_or(&forms[2]);
+        return Line::of(Style::Bold, form);
+    }
+    Line::of(Style::Dim, "Ctrl-C ends the run in order")
+}

@@ -1,0 +1,93 @@
+//! Figures with their names, packed into as many lines as there may be; the least important are left out.
+//!
+//! Trap: what matters changes with the value: no duplicates are hardly news, one is. Give `keep` accordingly.
+
+use super::line::{Line, Style, columns};
+
+/// One figure.
+pub(super) struct Field {
+    name: String,
+    value: String,
+    style: Style,
+    /// 0 stays longest.
+    keep: u8,
+}
+
+impl Field {
+    /// A figure; `keep` 0 stays longest where there is little room.
+    pub(super) fn new(keep: u8, name: &str, value: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), value: value.into(), style: Style::Normal, keep }
+    }
+
+    /// A count of something that should not be: bad and important unless it is zero.
+    pub(super) fn unwanted(keep: u8, name: &str, count: u64, value: impl Into<String>) -> Self {
+        let field = Self::new(if count > 0 { 0 } else { keep }, name, value);
+        Self { style: if count > 0 { Style::Bad } else { Style::Normal }, ..field }
+    }
+
+    /// The same, beyond its limit.
+    pub(super) fn bad_if(self, bad: bool) -> Self {
+        if bad { Self { style: Style::Bad, keep: 0, ..self } } else { self }
+    }
+
+    fn columns(&self) -> usize {
+        columns(&self.name)
+            + usize::from(!self.name.is_empty() && !self.value.is_empty())
+            + columns(&self.value)
+    }
+}
+
+/// Between two figures.
+const GAP: usize = 2;
+
+/// At most `most` lines of `width` columns, the first behind `label`, the others as far in.
+pub(super) fn lines(label: &str, mut fields: Vec<Field>, width: usize, most: usize) -> Vec<Line> {
+    let indent = columns(label);
+    let room = width.saturating_sub(indent);
+    let rows = loop {
+        let rows = packed(&fields, room);
+        if rows.len() <= most || fields.len() <= 1 {
+            break rows;
+        }
+        let least = fields.iter().map(|field| field.keep).max().unwrap_or(0);
+        if let Some(index) = fields.iter().rposition(|field| field.keep == least) {
+            fields.remove(index);
+        }
+    };
+    let mut lines = Vec::new();
+    for row in rows {
+        let label = if lines.is_empty() { label.to_owned() } else { " ".repeat(indent) };
+        let mut line = Line::of(Style::Dim, &label);
+        for (index, field) in fields[row].iter().enumerate() {
+            if index > 0 {
+                line.add(Style::Normal, &" ".repeat(GAP));
+            }
+            line.add(Style::Dim, &field.name);
+            if !field.name.is_empty() && !field.value.is_empty() {
+                line.add(Style::Normal, " ");
+            }
+            line.add(field.style, &field.value);
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// Which fields stand in which line.
+fn packed(fields: &[Field], room: usize) -> Vec<std::ops::Range<usize>> {
+    let mut rows = Vec::new();
+    let (mut first, mut used) = (0, 0);
+    for (index, field) in fields.iter().enumerate() {
+        let more = if index > first { GAP + field.columns() } else { field.columns() };
+        if index > first && used + more > room {
+            rows.push(first..index);
+            (first, used) = (index, field.columns());
+        } else {
+            used += more;
+        }
+    }
+    if first < fields.len() {
+        rows.push(first..fields.len());
+    }
+    rows
+}

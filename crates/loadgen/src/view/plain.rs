@@ -1,0 +1,152 @@
+//! Lines for logs and pipes: one every five seconds of the run, one at each change of the phase, one at the end.
+//!
+//! Figures are separated by two blanks and each stands behind its name, so that `grep` and `awk` find them; rates are
+//! means of the newest five seconds. A warning is a line of its own, once, although figures in it go on changing.
+//!
+//! Trap: thousands are grouped by one blank from 10 000 on, so columns are separated by two blanks and not by one.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use super::Live;
+use super::figures::Figures;
+use super::line::{ascii, safe};
+use crate::measure::{Counter, Gauge, Timing};
+use crate::report::model::Run;
+use crate::report::unit::{digits, grouped, short, time};
+
+/// Seconds of the run between two lines.
+const EVERY: f64 = 5.0;
+/// Beginning of a warning in which figures tell one from another (which worker).
+const BEGINNING: usize = 24;
+
+/// What has been said.
+#[derive(Debug, Default)]
+pub(super) struct Plain {
+    phase: Option<(usize, String)>,
+    step: u64,
+    warnings: BTreeSet<String>,
+}
+
+impl Plain {
+    /// The lines that are due.
+    pub(super) fn update(&mut self, run: &Run, live: &Live) -> Vec<String> {
+        let mut lines = self.warnings(run);
+        let step = (live.elapsed.max(0.0) / EVERY) as u64;
+        let phase = (live.phase, live.phase_name.clone());
+        if step > self.step || self.phase.as_ref() != Some(&phase) {
+            lines.push(state(run, live));
+        }
+        self.step = step;
+        self.phase = Some(phase);
+        lines
+    }
+
+    /// The last lines.
+    pub(super) fn finish(&mut self, run: &Run, live: &Live) -> Vec<String> {
+        let mut lines = self.warnings(run);
+        lines.push(end(run, live));
+        lines
+    }
+
+    fn warnings(&mut self, run: &Run) -> Vec<String> {
+        let mut new = Vec::new();
+        for warning in &run.warnings {
+            let figure = |index: usize, c: char| index >= BEGINNING && (c.is_ascii_digit() || c == '.');
+            let key: String = warning
+                .chars()
+                .enumerate()
+                .filter(|(index, c)| !figure(*index, *c))
+                .map(|(_, c)| c)
+                .collect();
+            if self.warnings.insert(key) {
+                new.push(format!("  ! {}", safe(warning)));
+            }
+        }
+        new
+    }
+}
+
+/// Seconds of the run, aligned for the first hours.
+fn at(live: &Live) -> String {
+    format!("{:>5} s", live.elapsed.max(0.0) as u64)
+}
+
+fn state(run: &Run, live: &Live) -> String {
+    let figures = Figures::new(run, live);
+    let mut phase = safe(&live.phase_name);
+    if live.phases > 0 {
+        phase += &format!(" {}/{}", (live.phase + 1).min(live.phases), live.phases);
+    }
+    let gauge = |gauge| grouped(figures.gauge(gauge));
+    let mut fields = vec![
+        at(live),
+        phase.trim().to_owned(),
+        format!("users {}", gauge(Gauge::Users)),
+        format!("online {}", gauge(Gauge::Online)),
+        format!("acceptable {}", gauge(Gauge::Acceptable)),
+        format!("logins {}/s", short(figures.mean_rate(Counter::Logins))),
+        format!("messages {}/s", short(figures.mean_rate(Counter::MessagesDelivered))),
+        format!("under way {}", gauge(Gauge::UnderWay)),
+    ];
+    let times: String = [(Timing::Login, "login"), (Timing::Message, "message")]
+        .into_iter()
+        .filter_map(|(timing, name)| Some((name, figures.recent(timing.name())?)))
+        .map(|(name, summary)| format!(" {name} {}", time(summary.p99 as f64)))
+        .collect();
+    if !times.is_empty() {
+        fields.push(format!("p99{times}"));
+    }
+    fields.push(format!("errors {}", grouped(figures.errors().1)));
+    let lost = figures.total(Counter::SessionsLost);
+    if lost > 0 {
+        fields.push(format!("sessions lost {}", grouped(lost)));
+    }
+    if let Some(late) = figures.lateness() {
+        fields.push(format!("late p99 {}", time(late as f64)));
+    }
+    fields.push(format!("CPU {} %", digits((figures.busiest() * 100.0).round())));
+    if let Some(server) = figures.server() {
+        fields.push(format!("server CPU {} %", digits((server.cpu * 100.0).round())));
+    }
+    if live.workers_alive < live.workers {
+        fields.push(format!("workers {} of {}", live.workers_alive, live.workers));
+    }
+    if live.stopping {
+        fields.push("ending".to_owned());
+    }
+    safe(&fields.join("  "))
+}
+
+fn end(run: &Run, live: &Live) -> String {
+    let figures = Figures::new(run, live);
+    let mut fields = vec![
+        at(live),
+        format!("end: {}", if run.about.end.is_empty() { "finished" } else { run.about.end.as_str() }),
+    ];
+    for (name, counter) in [
+        ("logins", Counter::Logins),
+        ("sent", Counter::MessagesSent),
+        ("delivered", Counter::MessagesDelivered),
+        ("lost", Counter::MessagesLost),
+        ("duplicated", Counter::MessagesDuplicate),
+        ("out of order", Counter::MessagesReordered),
+        ("refused", Counter::MessagesRefused),
+        ("sessions lost", Counter::SessionsLost),
+    ] {
+        fields.push(format!("{name} {}", grouped(figures.total(counter))));
+    }
+    fields.push(format!("errors {}", grouped(figures.errors().1)));
+    safe(&fields.join("  "))
+}
+
+/// Writes lines as far as the other end can show them.
+pub(super) fn write(out: &mut dyn Write, lines: &[String], unicode: bool) -> io::Result<()> {
+    let mut text = String::new();
+    for line in lines {
+        text.push_str(&if unicode { line.clone() } else { ascii(line) });
+        text.push('\n');
+    }
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
