@@ -6,7 +6,7 @@
 
 /// What the values of an axis or a column are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(crate) enum Unit {
     /// A plain number.
     Count,
     /// Of something in a second.
@@ -23,7 +23,7 @@ pub(super) enum Unit {
 
 impl Unit {
     /// A value for a reader.
-    pub(super) fn show(self, value: f64) -> String {
+    pub(crate) fn show(self, value: f64) -> String {
         match self {
             Self::Count => short(value),
             Self::Rate => format!("{}/s", short(value)),

@@ -11,7 +11,7 @@ use super::line::{Line, Style, columns, fit, safe, wrapped};
 use super::{Live, spark};
 use crate::measure::{Counter, Gauge, Timing};
 use crate::report::model::{Run, Second};
-use crate::report::unit::{bytes, clock, digits, grouped, short, time};
+use crate::report::unit::{Unit, bytes, clock, digits, grouped, short, time};
 
 /// What the terminal can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,10 +112,9 @@ fn progress(figures: &Figures<'_>, width: usize) -> Line {
         text += &format!(" / {}", clock(expected));
     }
     let room = width.saturating_sub(columns(&text) + 1).min(60);
-    if room < 6 {
-        return Line::of(Style::Normal, &text);
-    }
-    let full = share.map_or(0, |share| (share * room as f64).floor() as usize);
+    // How far it is towards an end that nobody knows is not said.
+    let Some(share) = share.filter(|_| room >= 6) else { return Line::of(Style::Normal, &text) };
+    let full = (share * room as f64).floor() as usize;
     Line::of(Style::Good, &"█".repeat(full))
         .and(Style::Dim, &"░".repeat(room - full))
         .and(Style::Normal, &format!(" {text}"))
@@ -147,8 +146,11 @@ fn rates(figures: &Figures<'_>, width: usize, ended: bool) -> Vec<Line> {
         Field::new(3, "presence", rate(Counter::PresenceReceived)),
         Field::new(2, "sent", rate(Counter::MessagesSent)),
         Field::new(0, "delivered", rate(Counter::MessagesDelivered)),
-        Field::new(5, "in", bytes(figures.rate(Counter::BytesIn))),
-        Field::new(6, "out", bytes(figures.rate(Counter::BytesOut))),
+        Field::new(
+            5,
+            "in",
+            bytes(figures.rate(Counter::BytesIn)) + ", out " + &bytes(figures.rate(Counter::BytesOut)),
+        ),
     ];
     fields::lines(&label("Per second", width), all, width, 2)
 }
@@ -265,7 +267,7 @@ fn generator(figures: &Figures<'_>, width: usize) -> Vec<Line> {
     let shown = late.map_or("–".to_owned(), |late| time(late as f64));
     let all = vec![
         Field::new(1, "late p99", shown).bad_if(late.is_some_and(|late| late > LATE_US)),
-        Field::new(0, "CPU", format!("{} %", digits((busiest * 100.0).round()))).bad_if(busiest > BUSY),
+        Field::new(0, "CPU", format!("{} %", digits(busiest * 100.0))).bad_if(busiest > BUSY),
         Field::new(2, "memory", bytes(figures.second.map_or(0.0, |second| second.generator_rss as f64))),
         Field::new(3, "workers", format!("{} of {}", live.workers_alive, live.workers))
             .bad_if(live.workers_alive < live.workers),
@@ -276,7 +278,7 @@ fn generator(figures: &Figures<'_>, width: usize) -> Vec<Line> {
 fn server(figures: &Figures<'_>, width: usize) -> Vec<Line> {
     let Some(sample) = figures.server() else { return Vec::new() };
     let all = vec![
-        Field::new(0, "CPU", format!("{} %", digits((sample.cpu * 100.0).round()))),
+        Field::new(0, "CPU", format!("{} %", digits(sample.cpu * 100.0))),
         Field::new(1, "memory", bytes(sample.rss as f64)),
         Field::new(2, "files", grouped(u64::from(sample.files))),
         Field::new(3, "threads", grouped(u64::from(sample.threads))),
@@ -291,9 +293,9 @@ fn sparks(lines: &mut Lines, figures: &Figures<'_>, screen: Screen) {
     let delivered = figures.minute(|s| any.then(|| count(s)));
     let p99 = figures
         .minute(|s| s.timings.get(Timing::Message.name()).filter(|t| t.count > 0).map(|t| t.p99 as f64));
-    let show: [(&str, &[Option<f64>], fn(f64) -> String); 2] =
-        [("Delivered/s", &delivered, short), ("Message p99", &p99, time)];
-    for (name, values, unit) in show {
+    let curves: [(&str, Vec<Option<f64>>, Unit); 2] =
+        [("Delivered/s", delivered, Unit::Count), ("Message p99", p99, Unit::Time)];
+    for (name, values, unit) in curves {
         if values.iter().all(Option::is_none) {
             continue;
         }
@@ -308,11 +310,11 @@ fn sparks(lines: &mut Lines, figures: &Figures<'_>, screen: Screen) {
         }
         let shown = &values[values.len().saturating_sub(room)..];
         let highest = shown.iter().flatten().copied().fold(0.0, f64::max);
-        let bars = spark::line(values, room, screen.unicode);
+        let bars = spark::line(&values, room, screen.unicode);
         let line = Line::of(Style::Dim, &head)
             .and(Style::Good, &bars)
             .and(Style::Dim, " up to ")
-            .and(Style::Normal, &unit(highest));
+            .and(Style::Normal, &unit.show(highest));
         lines.push(6, line);
     }
 }

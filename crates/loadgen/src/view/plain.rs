@@ -105,9 +105,9 @@ fn state(run: &Run, live: &Live) -> String {
     if let Some(late) = figures.lateness() {
         fields.push(format!("late p99 {}", time(late as f64)));
     }
-    fields.push(format!("CPU {} %", digits((figures.busiest() * 100.0).round())));
+    fields.push(format!("CPU {} %", digits(figures.busiest() * 100.0)));
     if let Some(server) = figures.server() {
-        fields.push(format!("server CPU {} %", digits((server.cpu * 100.0).round())));
+        fields.push(format!("server CPU {} %", digits(server.cpu * 100.0)));
     }
     if live.workers_alive < live.workers {
         fields.push(format!("workers {} of {}", live.workers_alive, live.workers));

@@ -207,7 +207,7 @@ fn figures_are_those_of_the_run() {
     found("█", &["phase 2 of 3 ramp 0:35 / 1:11"]);
     found("Users", &["12 000", "connected 11 990", "online 11 980", "acceptable 11 970 of 15 000"]);
     found("Per second", &["arrivals 50", "logins 49", "sent 230", "delivered 169", "presence 12.3 k"]);
-    assert!(lines.iter().any(|line| line.contains("in 1.2 MB  out 340 kB")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("in 1.2 MB, out 340 kB")), "{lines:#?}");
     found("Last 10 s", &["count", "p50", "p90", "p99", "max"]);
     found("  login", &["490", "3 ms", "6 ms", "12 ms", "18 ms"]);
     found("  message", &["2300", "775 µs", "1.55 ms", "3.1 ms", "4.65 ms"]);
@@ -224,6 +224,8 @@ fn figures_are_those_of_the_run() {
     found("Delivered/s", &["█ up to 169"]);
     found("Message p99", &["█ up to 3.08 ms"]);
     found("Ctrl-C ends the run in order", &[]);
+    let endless = Live { phase_name: "holding".into(), phase_expected: None, ..live(70.0) };
+    line(&picture(&run(70), &endless, screen(120), false), "phase 2 of 3 holding 0:35");
     assert!(!lines.iter().any(|line| line.starts_with('!')), "nothing to warn of: {lines:#?}");
 }
 
