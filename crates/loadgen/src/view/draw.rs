@@ -73,9 +73,8 @@ pub(super) fn picture(run: &Run, live: &Live, screen: Screen, ended: bool) -> Ve
 }
 
 /// A label of the first column.
-fn label(text: &str, width: usize) -> String {
-    let columns = if width >= 60 { 12 } else { 10 };
-    format!("{text:<columns$}")
+fn label(text: &str) -> String {
+    format!("{text:<12}")
 }
 
 fn title(figures: &Figures<'_>, width: usize) -> Line {
@@ -132,7 +131,7 @@ fn users(figures: &Figures<'_>, width: usize) -> Vec<Line> {
         Field::new(0, "online", gauge(Gauge::Online)),
         Field::new(1, "acceptable", acceptable),
     ];
-    fields::lines(&label("Users", width), all, width, if width < 60 { 2 } else { 1 })
+    fields::lines(&label("Users"), all, width, if width < 60 { 2 } else { 1 })
 }
 
 fn rates(figures: &Figures<'_>, width: usize, ended: bool) -> Vec<Line> {
@@ -152,7 +151,7 @@ fn rates(figures: &Figures<'_>, width: usize, ended: bool) -> Vec<Line> {
             bytes(figures.rate(Counter::BytesIn)) + ", out " + &bytes(figures.rate(Counter::BytesOut)),
         ),
     ];
-    fields::lines(&label("Per second", width), all, width, 2)
+    fields::lines(&label("Per second"), all, width, 2)
 }
 
 /// Columns of the table, the most important first: name, position, value.
@@ -206,7 +205,7 @@ fn table(lines: &mut Lines, figures: &Figures<'_>, width: usize, ended: bool) {
         let text = fit(&safe(text), CELL - 1);
         " ".repeat(CELL - columns(&text)) + &text
     };
-    let header = label("Last 10 s", width);
+    let header = label("Last 10 s");
     let mut line = Line::of(Style::Dim, &header);
     line.add(Style::Normal, &" ".repeat(name_columns.saturating_sub(columns(&header))));
     shown.iter().for_each(|column| line.add(Style::Dim, &cell(column.0)));
@@ -241,12 +240,12 @@ fn counts(figures: &Figures<'_>, width: usize) -> Vec<Line> {
     if figures.total(Counter::MessagesLost) > 0 {
         all.push(bad(0, "lost", Counter::MessagesLost));
     }
-    fields::lines(&label("So far", width), all, width, if width < 60 { 3 } else { 2 })
+    fields::lines(&label("So far"), all, width, if width < 60 { 3 } else { 2 })
 }
 
 fn errors(lines: &mut Lines, figures: &Figures<'_>, width: usize) {
     let (kinds, all) = figures.errors();
-    let head = label("Errors", width);
+    let head = label("Errors");
     if kinds.is_empty() {
         lines.push(3, Line::of(Style::Dim, &head).and(Style::Normal, "0"));
         return;
@@ -272,7 +271,7 @@ fn generator(figures: &Figures<'_>, width: usize) -> Vec<Line> {
         Field::new(3, "workers", format!("{} of {}", live.workers_alive, live.workers))
             .bad_if(live.workers_alive < live.workers),
     ];
-    fields::lines(&label("Generator", width), all, width, 1)
+    fields::lines(&label("Generator"), all, width, 1)
 }
 
 fn server(figures: &Figures<'_>, width: usize) -> Vec<Line> {
@@ -283,7 +282,7 @@ fn server(figures: &Figures<'_>, width: usize) -> Vec<Line> {
         Field::new(2, "files", grouped(u64::from(sample.files))),
         Field::new(3, "threads", grouped(u64::from(sample.threads))),
     ];
-    fields::lines(&label("Server", width), all, width, 1)
+    fields::lines(&label("Server"), all, width, 1)
 }
 
 fn sparks(lines: &mut Lines, figures: &Figures<'_>, screen: Screen) {
@@ -299,11 +298,7 @@ fn sparks(lines: &mut Lines, figures: &Figures<'_>, screen: Screen) {
         if values.iter().all(Option::is_none) {
             continue;
         }
-        let head = label(
-            if screen.width >= 60 { name } else { name.split(' ').next_back().unwrap_or(name) },
-            screen.width,
-        );
-        let head = if columns(&head) > columns(head.trim_end()) { head } else { head + " " };
+        let head = label(name);
         let room = screen.width.saturating_sub(columns(&head) + 14).min(60);
         if room < 5 {
             continue;

@@ -266,6 +266,7 @@ fn nothing_yet_is_shown_without_inventing_anything() {
 fn narrow_terminals_keep_what_matters() {
     let lines = picture(&run(70), &live(70.5), screen(40), false);
     assert!(line(&lines, "Users").contains("online 11 980"));
+    assert!(lines.iter().any(|line| line.starts_with("Per second  ")), "labels stand apart: {lines:#?}");
     let header = line(&lines, "Last 10 s");
     assert!(header.contains("p99") && header.contains("p50") && !header.contains("p90"), "{header}");
     assert!(line(&lines, "So far").contains("delivered 1 234 567"));
