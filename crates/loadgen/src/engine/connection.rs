@@ -24,7 +24,7 @@ pub(super) const LIMITS: Limits =
 /// Bytes that wait for a socket before further things that are due are left out.
 pub(super) const FULL: usize = 64 << 10;
 /// How long a peer has to end its stream after ours, seconds.
-const PATIENCE: u32 = 3;
+const PATIENCE: u32 = 10;
 
 impl Engine {
     /// A user arrives; `due` is when it should have.
