@@ -8,6 +8,7 @@
 use super::fields::{self, Field};
 use super::figures::{BUSY, Figures, LATE_US};
 use super::line::{Line, Style, columns, fit, safe, wrapped};
+use super::table::table;
 use super::{Live, spark};
 use crate::measure::{Counter, Gauge, Timing};
 use crate::report::model::{Run, Second};
@@ -28,10 +29,10 @@ pub(super) struct Screen {
 
 /// Lines by importance: 0 stays longest.
 #[derive(Default)]
-struct Lines(Vec<(u8, Line)>);
+pub(super) struct Lines(Vec<(u8, Line)>);
 
 impl Lines {
-    fn push(&mut self, keep: u8, line: Line) {
+    pub(super) fn push(&mut self, keep: u8, line: Line) {
         self.0.push((keep, line));
     }
 
@@ -60,20 +61,25 @@ pub(super) fn picture(run: &Run, live: &Live, screen: Screen, ended: bool) -> Ve
     }
     lines.extend(1, users(&figures, width));
     lines.extend(3, rates(&figures, width, ended));
-    table(&mut lines, &figures, width, ended);
+    if !ended {
+        table(&mut lines, &figures, width);
+    }
     lines.extend(2, counts(&figures, width));
     errors(&mut lines, &figures, width);
     lines.extend(3, generator(&figures, width));
     lines.extend(5, server(&figures, width));
     sparks(&mut lines, &figures, screen);
-    warnings(&mut lines, &figures, width, ended);
+    if !ended {
+        // Then the table that follows has them all, in full.
+        warnings(&mut lines, &figures, screen);
+    }
     lines.push(1, hint(&figures, width, ended));
     let lines = lines.at_most(screen.height.saturating_sub(1).max(1));
     lines.iter().map(|line| line.render(width, screen.colour, screen.unicode)).collect()
 }
 
 /// A label of the first column.
-fn label(text: &str) -> String {
+pub(super) fn label(text: &str) -> String {
     format!("{text:<12}")
 }
 
@@ -152,74 +158,6 @@ fn rates(figures: &Figures<'_>, width: usize, ended: bool) -> Vec<Line> {
         ),
     ];
     fields::lines(&label("Per second"), all, width, 2)
-}
-
-/// Columns of the table, the most important first: name, position, value.
-type Column = (&'static str, u8, fn(&crate::measure::Summary) -> String);
-const COLUMNS: [Column; 5] = [
-    ("p99", 3, |s| time(s.p99 as f64)),
-    ("p50", 1, |s| time(s.p50 as f64)),
-    ("max", 4, |s| time(s.max as f64)),
-    ("count", 0, |s| grouped(s.count)),
-    ("p90", 2, |s| time(s.p90 as f64)),
-];
-/// Columns of the terminal for each.
-const CELL: usize = 10;
-/// Least columns for a name.
-const NAME: usize = 12;
-
-fn table(lines: &mut Lines, figures: &Figures<'_>, width: usize, ended: bool) {
-    let mut rows: Vec<(u8, String, String)> = Vec::new();
-    for (keep, timing, title) in [
-        (4, Timing::Login, "login"),
-        (4, Timing::Message, "message"),
-        (5, Timing::Presence, "presence"),
-        (6, Timing::Roster, "roster"),
-        (6, Timing::Ping, "ping"),
-    ] {
-        rows.push((keep, timing.name().to_owned(), title.to_owned()));
-    }
-    // Also those that had nothing in the last ten seconds, so that rows don't come and go.
-    let mut transactions: Vec<&String> =
-        figures.run.totals.timings.keys().chain(figures.live.recent.keys()).collect();
-    transactions.sort_unstable();
-    transactions.dedup();
-    for name in transactions {
-        if let Some(title) = name.strip_prefix("tr:") {
-            rows.push((7, name.clone(), format!("“{title}”")));
-        }
-    }
-    let known = |name: &str| {
-        figures.run.totals.timings.get(name).is_some_and(|t| t.summary.count > 0)
-            || figures.recent(name).is_some()
-    };
-    rows.retain(|(_, name, _)| known(name));
-    if ended || rows.is_empty() {
-        return;
-    }
-    let mut shown: Vec<&Column> =
-        COLUMNS.iter().take((width.saturating_sub(NAME) / CELL).min(COLUMNS.len())).collect();
-    shown.sort_by_key(|column| column.1);
-    let name_columns = (width - shown.len() * CELL).min(30);
-    let cell = |text: &str| {
-        let text = fit(&safe(text), CELL - 1);
-        " ".repeat(CELL - columns(&text)) + &text
-    };
-    let header = label("Last 10 s");
-    let mut line = Line::of(Style::Dim, &header);
-    line.add(Style::Normal, &" ".repeat(name_columns.saturating_sub(columns(&header))));
-    shown.iter().for_each(|column| line.add(Style::Dim, &cell(column.0)));
-    lines.push(4, line);
-    for (keep, name, title) in rows {
-        let title = fit(&safe(&format!("  {title}")), name_columns);
-        let mut line = Line::of(Style::Normal, &title);
-        line.add(Style::Normal, &" ".repeat(name_columns - columns(&title)));
-        let summary = figures.recent(&name);
-        for column in &shown {
-            line.add(Style::Normal, &cell(&summary.as_ref().map_or("–".to_owned(), column.2)));
-        }
-        lines.push(keep, line);
-    }
 }
 
 fn counts(figures: &Figures<'_>, width: usize) -> Vec<Line> {
@@ -314,24 +252,20 @@ fn sparks(lines: &mut Lines, figures: &Figures<'_>, screen: Screen) {
     }
 }
 
-fn warnings(lines: &mut Lines, figures: &Figures<'_>, width: usize, ended: bool) {
-    let mut say = |keep: u8, text: &str, most: usize| {
-        for (index, row) in wrapped(text, width.saturating_sub(2), most).into_iter().enumerate() {
+fn warnings(lines: &mut Lines, figures: &Figures<'_>, screen: Screen) {
+    let (limits, all) = (figures.limits(), &figures.run.warnings);
+    let older = all.len().saturating_sub(2);
+    // Two lines for each where they fit, besides the hint and the free line.
+    let free = screen.height.saturating_sub(lines.0.len() + 2);
+    let most = if free >= 2 * (limits.len() + all.len() - older) + usize::from(older > 0) { 2 } else { 1 };
+    let mut say = |keep: u8, text: &str| {
+        for (index, row) in wrapped(text, screen.width.saturating_sub(2), most).into_iter().enumerate() {
             let mark = if index == 0 { "! " } else { "  " };
-            lines.push(
-                if index == 0 { keep } else { keep + 3 },
-                Line::of(Style::Bad, &format!("{mark}{row}")),
-            );
+            lines.push(keep, Line::of(Style::Bad, &format!("{mark}{row}")));
         }
     };
-    if ended {
-        // The table that follows has them all, in full.
-        return;
-    }
-    figures.limits().iter().for_each(|limit| say(1, limit, 2));
-    let all = &figures.run.warnings;
-    let older = all.len().saturating_sub(2);
-    all[older..].iter().for_each(|warning| say(4, warning, 2));
+    limits.iter().for_each(|limit| say(1, limit));
+    all[older..].iter().for_each(|warning| say(4, warning));
     if older > 0 {
         let text = format!("  and {older} earlier warning{}", if older == 1 { "" } else { "s" });
         lines.push(7, Line::of(Style::Dim, &text));

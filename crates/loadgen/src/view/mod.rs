@@ -18,6 +18,7 @@ mod figures;
 mod line;
 mod plain;
 mod spark;
+mod table;
 #[cfg(test)]
 mod tests;
 

@@ -225,6 +225,8 @@ fn figures_are_those_of_the_run() {
     found("Message p99", &["█ up to 3.08 ms"]);
     found("Ctrl-C ends the run in order", &[]);
     let endless = Live { phase_name: "holding".into(), phase_expected: None, ..live(70.0) };
+    let died = Live { workers_alive: 1, ..live(70.5) };
+    assert!(line(&picture(&run(70), &died, screen(120), false), "Generator").contains("workers 1 of 2"));
     line(&picture(&run(70), &endless, screen(120), false), "phase 2 of 3 holding 0:35");
     assert!(!lines.iter().any(|line| line.starts_with('!')), "nothing to warn of: {lines:#?}");
 }
@@ -286,6 +288,15 @@ fn low_terminals_keep_what_matters_and_the_first_line() {
     let lines = picture(&run(70), &live(70.5), Screen { height: 12, ..screen(80) }, false);
     for kept in ["Users", "So far", "Errors", "Generator", "Ctrl-C"] {
         line(&lines, kept);
+    }
+    let mut warned = run(70);
+    warned.warnings = vec!["many words ".repeat(30)];
+    for (height, expected) in [(22, 1), (40, 2)] {
+        let lines = picture(&warned, &live(70.5), Screen { height, ..screen(80) }, false);
+        let first = lines.iter().position(|line| line.starts_with("! many")).expect("the warning");
+        let said = lines[first..].iter().filter(|line| line.contains("words")).count();
+        assert_eq!(said, expected, "{lines:#?}");
+        assert!(lines[first + expected - 1].ends_with('…'), "what is missing is seen to be missing");
     }
 }
 

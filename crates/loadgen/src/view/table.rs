@@ -1,0 +1,81 @@
+//! The table of the view: how long things took in the last ten seconds, a row for each kind and each transaction.
+//!
+//! Where there are too few columns, figures are left out by importance. A row stays when nothing of its kind has happened
+//! for ten seconds, so that rows don't come and go.
+//!
+//! Trap: names of transactions come from plans; they are cut and made safe like all names.
+
+use super::draw::{Lines, label};
+use super::figures::Figures;
+use super::line::{Line, Style, columns, fit, safe};
+use crate::measure::Timing;
+use crate::report::unit::{grouped, time};
+
+/// Columns of the table, the most important first: name, position, value.
+type Column = (&'static str, u8, fn(&crate::measure::Summary) -> String);
+const COLUMNS: [Column; 5] = [
+    ("p99", 3, |s| time(s.p99 as f64)),
+    ("p50", 1, |s| time(s.p50 as f64)),
+    ("max", 4, |s| time(s.max as f64)),
+    ("count", 0, |s| grouped(s.count)),
+    ("p90", 2, |s| time(s.p90 as f64)),
+];
+/// Columns of the terminal for each.
+const CELL: usize = 10;
+/// Least columns for a name.
+const NAME: usize = 12;
+
+/// The rows for what has been timed so far, nothing before.
+pub(super) fn table(lines: &mut Lines, figures: &Figures<'_>, width: usize) {
+    let mut rows: Vec<(u8, String, String)> = Vec::new();
+    for (keep, timing, title) in [
+        (4, Timing::Login, "login"),
+        (4, Timing::Message, "message"),
+        (5, Timing::Presence, "presence"),
+        (6, Timing::Roster, "roster"),
+        (6, Timing::Ping, "ping"),
+    ] {
+        rows.push((keep, timing.name().to_owned(), title.to_owned()));
+    }
+    // Also those that had nothing in the last ten seconds, so that rows don't come and go.
+    let mut transactions: Vec<&String> =
+        figures.run.totals.timings.keys().chain(figures.live.recent.keys()).collect();
+    transactions.sort_unstable();
+    transactions.dedup();
+    for name in transactions {
+        if let Some(title) = name.strip_prefix("tr:") {
+            rows.push((7, name.clone(), format!("“{title}”")));
+        }
+    }
+    let known = |name: &str| {
+        figures.run.totals.timings.get(name).is_some_and(|t| t.summary.count > 0)
+            || figures.recent(name).is_some()
+    };
+    rows.retain(|(_, name, _)| known(name));
+    if rows.is_empty() {
+        return;
+    }
+    let mut shown: Vec<&Column> =
+        COLUMNS.iter().take((width.saturating_sub(NAME) / CELL).min(COLUMNS.len())).collect();
+    shown.sort_by_key(|column| column.1);
+    let name_columns = (width - shown.len() * CELL).min(30);
+    let cell = |text: &str| {
+        let text = fit(&safe(text), CELL - 1);
+        " ".repeat(CELL - columns(&text)) + &text
+    };
+    let header = label("Last 10 s");
+    let mut line = Line::of(Style::Dim, &header);
+    line.add(Style::Normal, &" ".repeat(name_columns.saturating_sub(columns(&header))));
+    shown.iter().for_each(|column| line.add(Style::Dim, &cell(column.0)));
+    lines.push(4, line);
+    for (keep, name, title) in rows {
+        let title = fit(&safe(&format!("  {title}")), name_columns);
+        let mut line = Line::of(Style::Normal, &title);
+        line.add(Style::Normal, &" ".repeat(name_columns - columns(&title)));
+        let summary = figures.recent(&name);
+        for column in &shown {
+            line.add(Style::Normal, &cell(&summary.as_ref().map_or("–".to_owned(), column.2)));
+        }
+        lines.push(keep, line);
+    }
+}
