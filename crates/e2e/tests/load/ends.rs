@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::node::{Guard, Node, said, signal, wait};
 use crate::run::Run;
 
-/// Two hundred users who talk until somebody ends it.
+/// Users who talk until somebody ends it.
 const TALK: &str = r#"
 title = "Talk until the end"
 [options]
@@ -46,6 +46,27 @@ fn ctrl_c_ends_the_run_in_order_and_the_report_is_written() {
     }
 }
 
+/// Somebody for whom messages wait never comes, and the plan says to wait for ten minutes.
+#[test]
+fn a_second_ctrl_c_ends_the_run_at_once_with_what_is_known() {
+    let talk =
+        TALK.replace("to = \"online\"", "to = \"random\"").replace("hold =", "drain = \"10m\"\nhold =");
+    let (node, mut load, workers) = talking_so("twice", &talk, 300);
+    signal(load.0.id(), "INT");
+    wait("the end to begin", || error(&node).contains("Ctrl-C again ends it at once").then_some(()));
+    assert!(load.0.try_wait().expect("a child").is_none(), "it did not wait: {}", error(&node));
+    signal(load.0.id(), "INT");
+    let status = load.end("the run");
+    assert_eq!(status.code(), Some(0), "{}", error(&node));
+    for pid in &workers {
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "worker {pid} is left behind");
+    }
+    let run = Run::read(&node.folder.join("out"));
+    assert_eq!(run.end(), "interrupted", "{}", run.told());
+    assert_eq!(run.count("logins"), 200, "{}", run.told());
+    assert!(run.warnings().contains("lost messages are not known"), "{}", run.told());
+}
+
 #[test]
 fn workers_end_by_themselves_when_the_controller_is_killed() {
     let (node, mut load, workers) = talking("orphans");
@@ -59,10 +80,16 @@ fn workers_end_by_themselves_when_the_controller_is_killed() {
 
 /// A node, a run with two workers in which all users are online and have talked, and the workers' processes.
 fn talking(name: &str) -> (Node, Guard, Vec<u32>) {
-    let node = Node::start(name, 200);
-    node.plan("talk.toml", TALK);
+    talking_so(name, TALK, 200)
+}
+
+/// The same with another plan and so many accounts.
+fn talking_so(name: &str, plan: &str, accounts: u32) -> (Node, Guard, Vec<u32>) {
+    let node = Node::start(name, accounts);
+    node.plan("talk.toml", plan);
+    let accounts = accounts.to_string();
     let log = fs::File::create(node.folder.join("load.log")).expect("a log");
-    let mut load = node.load("out", &["talk.toml", "-n", "200", "--workers", "2"]);
+    let mut load = node.load("out", &["talk.toml", "-n", "200", "--count", &accounts, "--workers", "2"]);
     load.stdout(log.try_clone().expect("a log")).stderr(log);
     let mut load = Guard(load.spawn().expect("throng starts"));
     wait("messages among all users", || {
