@@ -1,6 +1,6 @@
 //! The generator's account of a run against the node's own.
 
-use crate::node::{Guard, Node, said, signal, turn, wait};
+use crate::node::{Guard, Node, signal, turn, wait};
 use crate::relay::Relay;
 use crate::run::Run;
 
@@ -19,7 +19,7 @@ title = "A message from each, to anybody"
 prefix = "u"
 count = 11_000
 [options]
-hold = "4s"
+hold = "10m"
 drain = "2s"
 [[phase]]
 rate = 625
@@ -35,18 +35,28 @@ steps = [
 "#,
     );
     let before = node.metrics();
-    let output = node
-        .load("out", &["count.toml", "-n", "10000", "--workers", "2", "--quiet"])
-        .args(["--pid", &node.pid().to_string(), "--metrics", &node.metrics_url()])
-        .output()
-        .expect("throng starts");
-    assert!(output.status.success(), "{}{}", said(&output), node.log());
+    let mut load = node.load("out", &["count.toml", "-n", "10000", "--workers", "2", "--quiet"]);
+    load.args(["--pid", &node.pid().to_string(), "--metrics", &node.metrics_url()]);
+    let mut load = Guard(load.spawn().expect("throng starts"));
+    wait("each to have spoken and been heard", || {
+        let now = node.metrics();
+        let kept = now.sum("throng_offline_stored_total") - now.sum("throng_offline_delivered_total");
+        let [messages, presence] = ["message", "presence"].map(|kind| {
+            ["in", "out"]
+                .map(|way| now.sum(&format!("throng_stanzas_total{{kind=\"{kind}\",direction=\"{way}\"}}")))
+        });
+        let ended = load.0.try_wait().expect("a child");
+        assert!(ended.is_none(), "the run ended: {}", node.log());
+        (messages == [USERS, USERS - kept] && presence == [USERS, USERS]).then_some(())
+    });
+    signal(load.0.id(), "INT");
+    assert!(load.end("the run").success(), "{}", node.log());
     let after = node.metrics();
     let run = Run::read(&node.folder.join("out"));
     let server = |name: &str| after.sum(name) - before.sum(name);
     let told = || format!("{}\n{}", run.told(), node.figures().unwrap_or_default());
 
-    assert_eq!(run.end(), "finished", "{}", told());
+    assert_eq!(run.end(), "interrupted", "{}", told());
     for (ours, theirs) in [
         ("connections", USERS),
         ("logins", USERS),

@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(crate) const DOMAIN: &str = "chat.test";
 pub(crate) const PASSWORD: &str = "correct horse";
 /// For whatever has to happen on a machine that does much else.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Only one test at a time loads the machine.
 static TURN: Mutex<()> = Mutex::new(());
