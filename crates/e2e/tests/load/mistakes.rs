@@ -26,7 +26,7 @@ impl Silent {
 
 /// Runs the command, which must be refused as wrong usage with all of these parts in what it says.
 fn refused(mut command: Command, silent: &Silent, parts: &[&str]) {
-    let out = folder("refused").join("never");
+    let out = std::env::temp_dir().join(format!("throng-{}-never", std::process::id()));
     let output = command.arg("--out").arg(&out).output().expect("it starts");
     let text = said(&output);
     assert_eq!(output.status.code(), Some(2), "{text}");
