@@ -28,7 +28,7 @@ const WORKLOADS: [(&str, usize, &[&str]); 9] = [
     ("tigase-roster-40", 40, &[]),
     ("tigase-roster-50", 50, &[]),
     // How fast its users arrived is not published; what was measured are the six waves of messages afterwards.
-    ("tigase-30k", 4, &["--rate", "400", "--hold", "150s"]),
+    ("tigase-30k", 4, &["--rate", "400", "--hold", "75s"]),
     ("tigase-500k", 0, &[]),
     ("tigase-300k-roster50", 50, &[]),
 ];
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 19_000)]
     connections: usize,
     /// How many times faster than published.
-    #[arg(long, default_value_t = 2.5)]
+    #[arg(long, default_value_t = 5.0)]
     time_scale: f64,
     /// How long to stay once all are there.
     #[arg(long, default_value = "8s")]
