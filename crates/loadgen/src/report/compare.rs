@@ -141,24 +141,37 @@ fn differences(runs: &[Run]) -> Vec<String> {
             found.push(format!("the runs differ in {what}: {}", values.join(", ")));
         }
     };
-    check("their plan", &|run| run.about.plan.clone());
+    // The size of the roster is what such runs are put side by side for.
+    check("their plan", &|run| match roster(run) {
+        Some(_) => "tigase-roster".to_owned(),
+        None => run.about.plan.clone(),
+    });
     check("the connections asked for", &|run| run.about.connections.to_string());
     check("their time scale", &|run| run.about.time_scale.to_string());
     check("the limit of what is acceptable", &|run| format!("{} ms", run.about.acceptable_ms));
-    for run in runs {
-        if run.warnings.is_empty() {
-            continue;
-        }
-        found.push(format!("{} ({}) has warnings of its own", plain(name(run)), plain(&run.about.plan)));
+    let warned: Vec<String> = runs
+        .iter()
+        .filter(|run| !run.warnings.is_empty())
+        .map(|run| format!("{} ({})", plain(name(run)), plain(&run.about.plan)))
+        .collect();
+    if !warned.is_empty() {
+        found.push(format!("runs with warnings of their own: {}", warned.join(", ")));
     }
     found
 }
 
 /// The page.
 pub(super) fn html(runs: &[Run]) -> String {
+    let roster = roster_charts(runs);
+    let charts = if roster.is_empty() { curves(runs) } else { roster };
     let mut body = String::from(
-        "<header><p class=\"kind\">Load tests</p><h1>Side by side</h1></header><main>\n<section><h2>Runs</h2><ul>",
+        "<header><p class=\"kind\">Load tests</p><h1>Side by side</h1></header><main>\n\
+         <section><h2>Charts</h2><div class=\"charts\">\n",
     );
+    for chart in charts.iter().filter(|chart| !chart.is_empty()) {
+        body.push_str(&chart.figure());
+    }
+    body.push_str("</div></section>\n<section><h2>Runs</h2><ul>");
     for run in runs {
         let _ = write!(
             body,
@@ -177,14 +190,9 @@ pub(super) fn html(runs: &[Run]) -> String {
         }
         body.push_str("</ul></div>");
     }
-    body.push_str("</section>\n");
-    let roster = roster_charts(runs);
-    let charts = if roster.is_empty() { curves(runs) } else { roster };
-    body.push_str("<section><h2>Charts</h2><div class=\"charts\">\n");
-    for chart in charts.iter().filter(|chart| !chart.is_empty()) {
-        body.push_str(&chart.figure());
-    }
-    body.push_str("</div></section>\n<section id=\"tables\"><h2>Table</h2><div class=\"scroll\"><table><thead><tr><th></th>");
+    body.push_str(
+        "</section>\n<section id=\"tables\"><h2>Table</h2><div class=\"scroll\"><table><thead><tr><th></th>",
+    );
     for run in runs {
         let _ = write!(body, "<th>{}<br/>{}</th>", escape(name(run)), escape(&run.about.plan));
     }
@@ -353,9 +361,11 @@ mod tests {
         other.about.connections = 7;
         other.warnings.push("late".into());
         let text = text(&[run("idle", "a", 1), other]);
-        for words in
-            ["their plan: idle, steady", "the connections asked for: 0, 7", "b (steady) has warnings"]
-        {
+        for words in [
+            "their plan: idle, steady",
+            "the connections asked for: 0, 7",
+            "warnings of their own: b (steady)",
+        ] {
             assert!(text.contains(words), "{words} in {text}");
         }
     }
