@@ -179,7 +179,7 @@ fn pairs() {
     let (plan, _) = named("flood", &arguments).unwrap();
     assert_eq!(
         sentences(&plan, &large()),
-        ["session \"pair\", step 3: bounce needs pairs and 1 connections are odd; give --connections 2"]
+        ["session \"pair\", step 4: bounce needs pairs and 1 connections are odd; give --connections 2"]
     );
 }
 

@@ -70,10 +70,17 @@ pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
         args.most
     );
     report.info("generator: online in one process", online, "users");
-    let storm = bench.load("login-storm", 10_000, &["--mechanism", "SCRAM-SHA-1"])?;
-    let logins = total(&storm, "logins");
-    ensure!(logins >= 10_000.0, "only {logins} of 10 000 logins");
-    report.judge("generator: SCRAM-SHA-1 login", cpu(&storm) * 1e3 / logins, "ms CPU", LOGIN);
+    // As fast as the server takes them; at 1 000 a second each step is a wake-up of its own, which is the kernel's cost.
+    for (rate, budget) in [("6000", Some(LOGIN)), ("1000", None)] {
+        let storm = bench.load("login-storm", 12_000, &["--mechanism", "SCRAM-SHA-1", "--rate", rate])?;
+        let logins = total(&storm, "logins");
+        ensure!(logins >= 12_000.0, "only {logins} of 12 000 logins");
+        let (name, cost) = (format!("generator: SCRAM-SHA-1 login, {rate}/s"), cpu(&storm) * 1e3 / logins);
+        match budget {
+            Some(budget) => report.judge(name, cost, "ms CPU", budget),
+            None => report.info(name, cost, "ms CPU"),
+        }
+    }
     for in_flight in ["1", "8"] {
         let flood = bench.load("flood", 200, &["--in-flight", in_flight, "--hold", "10s"])?;
         let (cost, rate) = busy(&flood)?;
