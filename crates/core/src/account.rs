@@ -13,9 +13,10 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use store::{AddressId, RosterItem, RosterSnapshot, Subscription};
 
+use crate::blocked::Blocked;
 use crate::host::Host;
 use crate::router::table::bare_hash;
-use crate::session::Session;
+use crate::session::{Flags, Session, flags};
 
 /// A contact in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub struct Account {
     pub jid: Jid,
     /// Its host.
     pub host: Arc<Host>,
+    /// Facts of the account that hooks ask for; see [`crate::session::flags`].
+    pub flags: Flags,
     state: Mutex<State>,
 }
 
@@ -56,17 +59,38 @@ pub struct State {
     pub waiting: bool,
     /// Waiting messages are being delivered: new ones queue up behind them in the store.
     pub flushing: bool,
+    /// Addresses that the account has blocked; nothing costs nothing.
+    blocked: Option<Arc<Blocked>>,
 }
 
 impl Account {
     pub(crate) fn new(id: AddressId, jid: Jid, host: Arc<Host>) -> Account {
         let hash = bare_hash(jid.as_ref());
-        Account { id, hash, jid, host, state: Mutex::new(State::default()) }
+        Account { id, hash, jid, host, flags: Flags::default(), state: Mutex::new(State::default()) }
     }
 
     /// Reads or changes the state. Nothing slow may happen inside.
     pub fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.state.lock())
+    }
+    /// Puts another blocklist in place; nothing else keeps the flag right.
+    pub fn set_blocked(&self, state: &mut State, entries: &[Jid]) {
+        state.blocked = Blocked::new(entries).map(Arc::new);
+        match state.blocked {
+            Some(_) => self.flags.set(flags::ACCOUNT_BLOCKS),
+            None => {
+                self.flags.clear(flags::ACCOUNT_BLOCKS);
+                false
+            }
+        };
+    }
+    /// The blocklist, if there is one.
+    pub fn blocked(&self) -> Option<Arc<Blocked>> {
+        if self.flags.has(flags::ACCOUNT_BLOCKS) { self.state.lock().blocked.clone() } else { None }
+    }
+    /// Whether the account has blocked this address.
+    pub fn blocks(&self, jid: JidRef<'_>) -> bool {
+        self.blocked().is_some_and(|blocked| blocked.covers(jid))
     }
     /// Subscription bits of a contact; none if it is not in the roster.
     pub fn subscription(&self, contact: JidRef<'_>) -> Subscription {

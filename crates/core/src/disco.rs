@@ -2,7 +2,15 @@
 //!
 //! Filled from the declarations of the features that are on, so a reply can never promise what is off.
 
+use std::sync::Arc;
+
+use jid::JidRef;
+use xml::Ns;
+
 use crate::feature::{Disco, Feature};
+use crate::host::Host;
+use crate::iq::Target;
+use crate::node::Node;
 
 /// An identity (XEP-0030 section 3.1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,13 +30,73 @@ pub struct DiscoInfo {
     pub identities: Vec<Identity>,
     /// Feature variables.
     pub features: Vec<&'static str>,
+    /// Forms with more information (XEP-0128), by type.
+    pub forms: Vec<Form>,
     /// Nodes that are other names for this very information (XEP-0115 section 6.2).
     pub nodes: Vec<String>,
 }
 
+/// A form of extended information (XEP-0128). Its fields are of type `list-multi` or left without one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Form {
+    /// Value of the field `FORM_TYPE`.
+    pub form_type: String,
+    /// The other fields: name and values.
+    pub fields: Vec<(String, Vec<String>)>,
+}
+
+/// What features add to the domain's information besides feature variables.
+#[derive(Default)]
+pub(crate) struct Extra {
+    pub(crate) identities: Vec<Identity>,
+    pub(crate) forms: Vec<Form>,
+    pub(crate) nodes: Vec<Arc<dyn DiscoNode>>,
+}
+
+/// A request for what is behind a node.
+pub struct DiscoQuery<'a> {
+    /// The node (of the network).
+    pub node: &'a Arc<Node>,
+    /// The host that answers.
+    pub host: &'a Arc<Host>,
+    /// Who is asked.
+    pub target: Target,
+    /// Who asks.
+    pub from: JidRef<'a>,
+    /// The address that was asked.
+    pub to: JidRef<'a>,
+    /// The node (of XEP-0030).
+    pub name: &'a str,
+}
+
+/// An item (XEP-0030 section 4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its address.
+    pub jid: String,
+    /// Its node, if it has one.
+    pub node: Option<String>,
+    /// Its name for people; may be empty.
+    pub name: String,
+}
+
+/// Answers for nodes below the domain or an account.
+pub trait DiscoNode: Send + Sync {
+    /// The information, or none if the node is not one of these or not for the asker's eyes.
+    fn info(&self, query: &DiscoQuery<'_>) -> Option<DiscoInfo>;
+    /// The items, likewise.
+    fn items(&self, query: &DiscoQuery<'_>) -> Option<Vec<Item>>;
+}
+
 impl DiscoInfo {
     /// The domain's and the accounts' information.
-    pub(crate) fn of(features: impl Iterator<Item = &'static Feature> + Clone) -> (DiscoInfo, DiscoInfo) {
+    pub(crate) fn of(
+        features: impl Iterator<Item = &'static Feature> + Clone,
+        extra: &mut Extra,
+    ) -> (DiscoInfo, DiscoInfo) {
+        extra.identities.push(Identity { category: "server", kind: "im", name: "Throng" });
+        extra.identities.sort();
+        extra.forms.sort();
         let all = features.flat_map(|f| f.disco.iter());
         let pick = |want: fn(&Disco) -> Option<&'static str>| {
             let mut list: Vec<&'static str> = all.clone().filter_map(want).collect();
@@ -37,13 +105,15 @@ impl DiscoInfo {
             list
         };
         let server = DiscoInfo {
-            identities: vec![Identity { category: "server", kind: "im", name: "Throng" }],
+            identities: std::mem::take(&mut extra.identities),
             features: pick(|d| if let Disco::Server(var) = d { Some(var) } else { None }),
+            forms: std::mem::take(&mut extra.forms),
             nodes: Vec::new(),
         };
         let account = DiscoInfo {
             identities: vec![Identity { category: "account", kind: "registered", name: "" }],
             features: pick(|d| if let Disco::Account(var) = d { Some(var) } else { None }),
+            forms: Vec::new(),
             nodes: Vec::new(),
         };
         (server, account)
@@ -63,6 +133,19 @@ impl DiscoInfo {
         for var in &self.features {
             writer.start("feature");
             writer.attr("var", var);
+            writer.end();
+        }
+        for form in &self.forms {
+            writer.start("x").ns(Ns::DataForms).attr("type", "result");
+            writer.start("field").attr("var", "FORM_TYPE").attr("type", "hidden");
+            writer.leaf("value", &form.form_type).end();
+            for (var, values) in &form.fields {
+                writer.start("field").attr("var", var);
+                for value in values {
+                    writer.leaf("value", value);
+                }
+                writer.end();
+            }
             writer.end();
         }
     }

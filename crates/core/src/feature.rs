@@ -6,13 +6,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::disco::DiscoInfo;
+use xml::Ns;
+
+use crate::disco::{DiscoInfo, DiscoNode, Extra, Form, Identity};
 use crate::hooks::{
     Available, Closing, Deliver, Entry, Handler, Incoming, Interest, Opened, Outgoing, Phase, Point, Removed,
     Undelivered,
 };
 use crate::iq::{IqHandler, IqKey};
 use crate::limits::Limits;
+use crate::nonza::{EarlyHandler, Elements, InlineHandler, NonzaHandler};
 
 /// A specification that a feature implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub enum Kind {
     Int(i64, i64),
     /// Text.
     Text,
+    /// A list of texts.
+    Texts,
 }
 
 /// The value of an option.
@@ -56,6 +61,8 @@ pub enum Value {
     Int(i64),
     /// Text.
     Text(std::borrow::Cow<'static, str>),
+    /// A list of texts.
+    Texts(Vec<String>),
 }
 
 /// An option of a feature: a key in its table of the configuration.
@@ -89,7 +96,7 @@ impl Options {
             return Err(format!("unknown option \"{key}\""));
         };
         match (&spec.kind, &value) {
-            (Kind::Bool, Value::Bool(_)) | (Kind::Text, Value::Text(_)) => {}
+            (Kind::Bool, Value::Bool(_)) | (Kind::Text, Value::Text(_)) | (Kind::Texts, Value::Texts(_)) => {}
             (Kind::Int(low, high), Value::Int(n)) if low <= n && n <= high => {}
             (Kind::Int(low, high), Value::Int(_)) => {
                 return Err(format!("\"{key}\" must be between {low} and {high}"));
@@ -97,6 +104,7 @@ impl Options {
             (Kind::Bool, _) => return Err(format!("\"{key}\" must be true or false")),
             (Kind::Int(..), _) => return Err(format!("\"{key}\" must be a whole number")),
             (Kind::Text, _) => return Err(format!("\"{key}\" must be text in quotes")),
+            (Kind::Texts, _) => return Err(format!("\"{key}\" must be a list of texts in quotes")),
         }
         self.0.insert(spec.key, value);
         Ok(())
@@ -110,6 +118,13 @@ impl Options {
         match self.0.get(key) {
             Some(Value::Int(n)) => *n,
             _ => 0,
+        }
+    }
+    /// A list of texts; empty if it was never declared.
+    pub fn texts(&self, key: &str) -> &[String] {
+        match self.0.get(key) {
+            Some(Value::Texts(list)) => list,
+            _ => &[],
         }
     }
     /// Text; empty if it was never declared.
@@ -145,6 +160,8 @@ pub struct Feature {
     pub disco: &'static [Disco],
     /// Elements for `<stream:features/>` after authentication, ready to send.
     pub stream_features: &'static [&'static str],
+    /// Elements for `<stream:features/>` before authentication, ready to send.
+    pub early_features: &'static [&'static str],
     /// One more such element, made from what the finished host says of itself.
     pub announce: Option<Announce>,
     /// Requests that it answers.
@@ -167,6 +184,7 @@ impl Feature {
         specs: &[],
         disco: &[],
         stream_features: &[],
+        early_features: &[],
         announce: None,
         iq: &[],
         options: &[],
@@ -189,6 +207,8 @@ pub(crate) struct Parts {
     pub(crate) removed: Vec<Entry<Removed>>,
     pub(crate) idle_probe: Option<crate::host::IdleProbe>,
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
+    pub(crate) elements: Elements,
+    pub(crate) disco: Extra,
 }
 
 /// What a feature registers with.
@@ -243,6 +263,30 @@ impl Builder<'_> {
     /// Makes the question for a sign of life; the last feature that registers one counts.
     pub fn idle_probe(&mut self, probe: crate::host::IdleProbe) {
         self.parts.idle_probe = Some(probe);
+    }
+    /// A handler for an element on the stream that is no stanza.
+    pub fn nonza(&mut self, ns: Ns, name: &'static str, handler: NonzaHandler) {
+        self.parts.elements.nonzas.push((ns, name, handler));
+    }
+    /// A handler for an element that a client sends along with its request to bind (XEP-0386).
+    pub fn inline(&mut self, ns: Ns, name: &'static str, handler: InlineHandler) {
+        self.parts.elements.inline.push((ns, name, handler));
+    }
+    /// A handler for requests before authentication.
+    pub fn early(&mut self, ns: Ns, name: &'static str, handler: impl EarlyHandler + 'static) {
+        self.parts.elements.early.push((ns, name, Arc::new(handler)));
+    }
+    /// A form with more information about the domain (XEP-0128).
+    pub fn disco_form(&mut self, form: Form) {
+        self.parts.disco.forms.push(form);
+    }
+    /// One more identity of the domain.
+    pub fn disco_identity(&mut self, identity: Identity) {
+        self.parts.disco.identities.push(identity);
+    }
+    /// A node for which the feature answers requests for information and items.
+    pub fn disco_node(&mut self, node: impl DiscoNode + 'static) {
+        self.parts.disco.nodes.push(Arc::new(node));
     }
     /// A handler for a request that the feature declared.
     pub fn iq(&mut self, key: IqKey, handler: impl IqHandler + 'static) {

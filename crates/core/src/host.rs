@@ -3,15 +3,17 @@
 //! A reload builds a new host and swaps it; sessions keep the one that they were bound with.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jid::Jid;
 
-use crate::disco::DiscoInfo;
+use crate::disco::{DiscoInfo, DiscoNode};
 use crate::feature::{Builder, Feature, Options, Parts};
 use crate::frame::Frame;
 use crate::hooks::{Chain, Hooks};
 use crate::iq::IqTable;
 use crate::limits::Limits;
+use crate::nonza::Elements;
 use crate::session::Session;
 
 /// A virtual host.
@@ -28,6 +30,12 @@ pub struct Host {
     pub disco_account: DiscoInfo,
     /// Elements for `<stream:features/>` after authentication, besides those of negotiation.
     pub stream_features: Vec<u8>,
+    /// Elements for `<stream:features/>` before authentication.
+    pub early_features: Vec<u8>,
+    /// Nodes that features answer for.
+    pub disco_nodes: Vec<Arc<dyn DiscoNode>>,
+    /// Elements that are no stanzas, and their owners.
+    pub elements: Elements,
     /// Makes the question for a sign of life from a silent client.
     pub idle_probe: Option<IdleProbe>,
     /// Names of the features that are on, in registry order.
@@ -73,6 +81,7 @@ impl Host {
         let mut parts = Parts::default();
         let mut features = Vec::new();
         let mut stream_features = Vec::new();
+        let mut early_features = Vec::new();
         for Enabled { feature, options } in enabled {
             if let Some(missing) =
                 feature.needs.iter().find(|n| !enabled.iter().any(|e| e.feature.name == **n))
@@ -95,6 +104,9 @@ impl Host {
             if registered != declared {
                 return Err(HostError::Undeclared(feature.name));
             }
+            for element in feature.early_features {
+                early_features.extend_from_slice(element.as_bytes());
+            }
             for element in feature.stream_features {
                 stream_features.extend_from_slice(element.as_bytes());
             }
@@ -114,7 +126,8 @@ impl Host {
             closing: Chain::freeze(parts.closing),
             removed: Chain::freeze(parts.removed),
         };
-        let (mut disco_server, disco_account) = DiscoInfo::of(enabled.iter().map(|e| e.feature));
+        let (mut disco_server, disco_account) =
+            DiscoInfo::of(enabled.iter().map(|e| e.feature), &mut parts.disco);
         for announce in enabled.iter().filter_map(|e| e.feature.announce) {
             let announced = announce(&disco_server);
             stream_features.extend_from_slice(&announced.element);
@@ -127,6 +140,9 @@ impl Host {
             disco_server,
             disco_account,
             stream_features,
+            early_features,
+            disco_nodes: parts.disco.nodes,
+            elements: parts.elements,
             idle_probe: parts.idle_probe,
             features,
         })
@@ -145,4 +161,4 @@ impl std::fmt::Debug for Host {
 }
 
 /// Hosts by domain.
-pub type Hosts = BTreeMap<String, std::sync::Arc<Host>>;
+pub type Hosts = BTreeMap<String, Arc<Host>>;

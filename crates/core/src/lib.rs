@@ -11,6 +11,7 @@
 //! stream reads no further until it is done; that is what keeps the order between two addresses.
 
 pub mod account;
+pub mod blocked;
 pub mod disco;
 pub mod effect;
 pub mod fault;
@@ -23,15 +24,19 @@ pub mod limits;
 pub mod login;
 pub mod metrics;
 pub mod node;
+pub mod nonza;
+pub mod passwords;
 pub mod router;
 pub mod session;
 
 pub use account::{Account, Contact};
+pub use blocked::Blocked;
 pub use effect::{Effect, Effects};
 pub use frame::{Class, Frame};
 pub use host::{Enabled, Host, HostError, Hosts};
 pub use limits::Limits;
 pub use login::Found;
 pub use node::{Node, Parts, Principal};
+pub use passwords::Passwords;
 pub use router::Ingest;
 pub use session::{Link, Session};

@@ -36,6 +36,7 @@ impl Node {
             roster: login.roster,
             roster_version: login.roster_version,
             offline: login.offline,
+            blocked: Vec::new(),
             epoch,
             ephemeral: false,
         };
@@ -54,6 +55,7 @@ impl Node {
             roster: Vec::new(),
             roster_version: 0,
             offline: 0,
+            blocked: Vec::new(),
             ephemeral: true,
         })
     }

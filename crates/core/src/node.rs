@@ -1,8 +1,10 @@
 //! A running node: everything that sessions and features share.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use arc_swap::ArcSwap;
 use base::clock::Clock;
 use base::spawn::Spawner;
 use cluster::Cluster;
@@ -17,6 +19,7 @@ use crate::hooks::{ClosingCtx, OpenedCtx, Probe, Ran, RemovedCtx};
 use crate::host::{Host, Hosts};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::passwords::Passwords;
 use crate::router::Work;
 use crate::router::table::{Table, bare_hash};
 use crate::session::{Link, Links, Session, flags};
@@ -37,6 +40,10 @@ pub struct Parts {
     pub metrics: Metrics,
     /// Limits.
     pub limits: Limits,
+    /// Who may administrate, by bare address.
+    pub admins: Vec<Jid>,
+    /// Derives and checks stored keys.
+    pub passwords: Arc<dyn Passwords>,
     /// Version of the software, for XEP-0092.
     pub version: &'static str,
 }
@@ -58,8 +65,10 @@ pub struct Node {
     pub spawner: Arc<dyn Spawner>,
     /// Counters.
     pub metrics: Metrics,
-    /// Limits.
-    pub limits: Limits,
+    limits: ArcSwap<Limits>,
+    admins: RwLock<BTreeSet<Jid>>,
+    /// Derives and checks stored keys.
+    pub passwords: Arc<dyn Passwords>,
     /// Version of the software.
     pub version: &'static str,
     now: AtomicU32,
@@ -88,6 +97,8 @@ pub struct Principal {
     pub roster_version: u64,
     /// Messages in the offline store.
     pub offline: u32,
+    /// Addresses that the account has blocked.
+    pub blocked: Vec<Jid>,
     /// [`Node::epoch`] before the store was asked.
     pub epoch: u32,
     /// No account in the store: SASL ANONYMOUS.
@@ -107,7 +118,9 @@ impl Node {
             clock: parts.clock,
             spawner: parts.spawner,
             metrics: parts.metrics,
-            limits: parts.limits,
+            limits: ArcSwap::from_pointee(parts.limits),
+            admins: RwLock::new(parts.admins.into_iter().collect()),
+            passwords: parts.passwords,
             version: parts.version,
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
         })
@@ -127,6 +140,26 @@ impl Node {
     /// Swaps all hosts; sessions keep theirs until they end.
     pub fn set_hosts(&self, hosts: Hosts) {
         *self.hosts.write() = hosts;
+    }
+    /// The limits as they are now; a reload swaps them. Do not keep what this returns.
+    pub fn limits(&self) -> arc_swap::Guard<Arc<Limits>> {
+        self.limits.load()
+    }
+    /// Swaps all limits; what is under way keeps those that it began with.
+    pub fn set_limits(&self, limits: Limits) {
+        self.limits.store(Arc::new(limits));
+    }
+    /// Whether this (the resource is ignored) is the address of an administrator.
+    pub fn is_admin(&self, jid: JidRef<'_>) -> bool {
+        self.admins.read().iter().any(|admin| admin.as_str() == jid.bare().as_str())
+    }
+    /// All administrators.
+    pub fn admins(&self) -> Vec<Jid> {
+        self.admins.read().iter().cloned().collect()
+    }
+    /// Swaps the administrators. Addresses are bare.
+    pub fn set_admins(&self, admins: impl IntoIterator<Item = Jid>) {
+        *self.admins.write() = admins.into_iter().collect();
     }
     /// Seconds of the node's clock, as of the last sweep: cheap enough for every stanza.
     pub fn seconds(&self) -> u32 {
@@ -212,7 +245,7 @@ impl Node {
     ) -> Result<Arc<Session>, StanzaError> {
         let bare = principal.jid.as_ref();
         let jid = match resource.filter(|r| !r.is_empty()) {
-            Some(r) if r.len() > usize::from(self.limits.resource_bytes) => {
+            Some(r) if r.len() > usize::from(self.limits().resource_bytes) => {
                 return Err(StanzaError::new(StanzaCondition::BadRequest).text("the resource is too long"));
             }
             Some(r) => bare.with_resource(r),
@@ -221,12 +254,13 @@ impl Node {
         .map_err(|e| StanzaError::new(StanzaCondition::BadRequest).text(e.to_string()))?;
         let resource = jid.as_ref().resource().unwrap_or_default().to_owned();
         let items = std::mem::take(&mut principal.roster);
+        let blocked = &principal.blocked.clone();
         let Principal { host, jid: bare, id, roster_version, offline, epoch, ephemeral, .. } = &*principal;
         let (id, roster_version, offline, epoch, ephemeral) =
             (*id, *roster_version, *offline, *epoch, *ephemeral);
         let mut snapshot = Some(RosterSnapshot { version: roster_version, items });
         let mut stale = false;
-        let limit = usize::from(self.limits.sessions_per_account);
+        let limit = usize::from(self.limits().sessions_per_account);
         for _ in 0..8 {
             if let Some(old) = self.table.find(bare.as_ref()).and_then(|a| a.session(&resource)) {
                 self.displace(&old);
@@ -251,6 +285,9 @@ impl Node {
                         }
                         if fresh && let Some(s) = &snapshot {
                             state.load(&s.items, s.version);
+                        }
+                        if fresh {
+                            account.set_blocked(state, blocked);
                         }
                         state.waiting |= offline > 0 || changed & !ROSTER_BITS != 0;
                         if !stale && state.roster_version == roster_version {

@@ -478,6 +478,8 @@ async fn round_trips() {
         spawner: Arc::new(tasks),
         metrics: throng_core::metrics::Metrics::new(&mut prometheus_client::registry::Registry::default()),
         limits,
+        admins: vec![],
+        passwords: throng_core::passwords::PlainPasswords::shared(),
         version: "test",
     });
     // The harness lends its port and its clients; the service is ours.

@@ -40,7 +40,8 @@ fn announce(info: &DiscoInfo) -> Announced {
         .iter()
         .map(|i| Identity { category: i.category, kind: i.kind, lang: "", name: i.name })
         .collect();
-    let ver = verification(&identities, &info.features, &[]);
+    let forms: Vec<_> = info.forms.iter().map(Form::of).collect();
+    let ver = verification(&identities, &info.features, &forms);
     let mut element = Vec::new();
     let mut w = Writer::new(&mut element);
     w.start_ns("c", Ns::Caps).attr("hash", "sha-1").attr("node", NODE).attr("ver", &ver).end();
@@ -67,6 +68,14 @@ pub struct Form<'a> {
     pub form_type: &'a str,
     /// The other fields: name and values.
     pub fields: Vec<(&'a str, Vec<&'a str>)>,
+}
+
+impl<'a> Form<'a> {
+    fn of(form: &'a throng_core::disco::Form) -> Form<'a> {
+        let fields = form.fields.iter();
+        let fields = fields.map(|(var, values)| (var.as_str(), values.iter().map(String::as_str).collect()));
+        Form { form_type: &form.form_type, fields: fields.collect() }
+    }
 }
 
 /// The verification string of section 5.1 with SHA-1, in base64. The order of the arguments does not matter.

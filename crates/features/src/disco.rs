@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use jid::Jid;
 use stanza::{StanzaCondition, StanzaError};
 use store::{ErrorKind, StoreError, Stores, Subscription};
-use throng_core::disco::DiscoInfo;
+use throng_core::disco::{DiscoInfo, DiscoNode, DiscoQuery};
 use throng_core::fault::store_error;
 use throng_core::feature::{Builder, Disco, Feature, Spec};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
@@ -51,13 +51,22 @@ const OTHER_ITEMS: IqKey = IqKey::get(Target::Account, Ns::DiscoItems, "query");
 
 fn build(builder: &mut Builder<'_>) {
     builder.iq(SERVER_INFO, |r: &mut IqRequest<'_>| {
+        if let Some(answer) = node_info(r, Target::Server) {
+            return IqFlow::Reply(Ok(answer));
+        }
         IqFlow::Reply(node(r).and_then(|node| info(&r.host.disco_server, node.as_deref())))
     });
     builder.iq(OWN_INFO, |r: &mut IqRequest<'_>| {
+        if let Some(answer) = node_info(r, Target::OwnAccount) {
+            return IqFlow::Reply(Ok(answer));
+        }
         IqFlow::Reply(node(r).and_then(|node| info(&r.host.disco_account, node.as_deref())))
     });
     builder.iq(OTHER_INFO, |r: &mut IqRequest<'_>| other_info(r).unwrap_or_else(IqFlow::error));
     builder.iq(SERVER_ITEMS, |r: &mut IqRequest<'_>| {
+        if let Some(answer) = node_items(r, Target::Server) {
+            return IqFlow::Reply(Ok(answer));
+        }
         let known = &r.host.disco_server.nodes;
         IqFlow::Reply(node(r).and_then(|node| match node {
             // The node of XEP-0115 is another name for the domain, and has no items.
@@ -66,6 +75,9 @@ fn build(builder: &mut Builder<'_>) {
         }))
     });
     builder.iq(OWN_ITEMS, |r: &mut IqRequest<'_>| {
+        if let Some(answer) = node_items(r, Target::OwnAccount) {
+            return IqFlow::Reply(Ok(answer));
+        }
         let account = r.session.map(|session| &*session.account);
         IqFlow::Reply(node(r).and_then(|node| match node {
             Some(_) => Err(StanzaCondition::ItemNotFound.into()),
@@ -73,6 +85,40 @@ fn build(builder: &mut Builder<'_>) {
         }))
     });
     builder.iq(OTHER_ITEMS, |r: &mut IqRequest<'_>| IqFlow::Reply(other_items(r)));
+}
+
+/// What a feature says of a node of its own.
+fn node_info(request: &IqRequest<'_>, target: Target) -> Option<Vec<u8>> {
+    let name = node(request).ok()??;
+    let found = behind(request, target, &name, |node, query| node.info(query))?;
+    Some(query(Ns::DiscoInfo, Some(&name), |w| found.write(w)))
+}
+
+/// The items of a feature's node.
+fn node_items(request: &IqRequest<'_>, target: Target) -> Option<Vec<u8>> {
+    let name = node(request).ok()??;
+    let found = behind(request, target, &name, |node, query| node.items(query))?;
+    Some(query(Ns::DiscoItems, Some(&name), |w| {
+        for item in found {
+            w.start("item").attr("jid", &item.jid).attr_opt("node", item.node.as_deref());
+            w.attr_opt("name", Some(item.name.as_str()).filter(|n| !n.is_empty())).end();
+        }
+    }))
+}
+
+fn behind<T>(
+    request: &IqRequest<'_>,
+    target: Target,
+    name: &str,
+    ask: impl Fn(&dyn DiscoNode, &DiscoQuery<'_>) -> Option<T>,
+) -> Option<T> {
+    let to = match (request.to, target) {
+        (Some(to), _) => to,
+        (None, Target::Server) => request.host.jid.as_ref(),
+        (None, _) => request.from.bare(),
+    };
+    let query = DiscoQuery { node: request.node, host: request.host, target, from: request.from, to, name };
+    request.host.disco_nodes.iter().find_map(|node| ask(&**node, &query))
 }
 
 /// The `node` of the request.
@@ -112,6 +158,9 @@ fn query(ns: Ns, node: Option<&str>, content: impl FnOnce(&mut Writer<'_>)) -> V
 
 /// Section 8, rule 1: `service-unavailable` for those who may not see the account's presence.
 fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
+    if let Some(answer) = node_info(request, Target::Account) {
+        return Ok(IqFlow::Reply(Ok(answer)));
+    }
     let node = node(request)?;
     let Some(to) = request.to else { return Ok(IqFlow::error(StanzaCondition::ServiceUnavailable)) };
     let from = request.from.bare();
@@ -136,6 +185,9 @@ fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
 /// Section 8, rule 2: nothing for those who may not see the account's presence. Without a connected resource there is
 /// nothing for anybody, so the store need not be asked.
 fn other_items(request: &IqRequest<'_>) -> IqAnswer {
+    if let Some(answer) = node_items(request, Target::Account) {
+        return Ok(answer);
+    }
     let node = node(request)?;
     let account = request.to.and_then(|to| request.node.table.find(to));
     match account.filter(|a| a.subscription(request.from.bare()).has(Subscription::FROM)) {

@@ -64,11 +64,13 @@ pub fn config() -> String {
                 Kind::Bool => "true or false".to_owned(),
                 Kind::Int(low, high) => format!("{low} to {high}"),
                 Kind::Text => "text".to_owned(),
+                Kind::Texts => "list of texts".to_owned(),
             };
             let default = match &option.default {
                 Value::Bool(b) => b.to_string(),
                 Value::Int(n) => n.to_string(),
                 Value::Text(t) => format!("\"{t}\""),
+                Value::Texts(list) => format!("{list:?}"),
             };
             let _ = writeln!(out, "| `{}` | {kind} | `{default}` | {} |", option.key, option.doc);
         }

@@ -57,7 +57,7 @@ fn cost(to: &str, rounds: u64) -> u64 {
          <body>Art thou not Romeo, and a Montague?</body><active xmlns='http://jabber.org/protocol/chatstates'/>\
          <request xmlns='urn:xmpp:receipts'/></message>"
     );
-    let (scope, limits) = (xml::Scope::client(), engine.node.limits.stanza());
+    let (scope, limits) = (xml::Scope::client(), engine.node.limits().stanza());
     let mut cx = Context::from_waker(Waker::noop());
     let mut batch = Batch::new();
     let (mut before, mut delivered) = (0, 0);

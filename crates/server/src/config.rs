@@ -297,7 +297,15 @@ fn modules(root: &mut Section) -> Result<BTreeMap<String, ModuleConfig>> {
                         toml::Value::Boolean(b) => Value::Bool(b),
                         toml::Value::Integer(n) => Value::Int(n),
                         toml::Value::String(s) => Value::Text(s.into()),
-                        _ => bail!("[modules.{name}] {key} is a switch, a number or text"),
+                        toml::Value::Array(list) => Value::Texts(
+                            list.into_iter()
+                                .map(|text| match text {
+                                    toml::Value::String(text) => Ok(text),
+                                    _ => bail!("[modules.{name}] {key} is a list of texts"),
+                                })
+                                .collect::<Result<_>>()?,
+                        ),
+                        _ => bail!("[modules.{name}] {key} is a switch, a number, text or a list of texts"),
                     };
                     options.insert(key, value);
                 }

@@ -10,6 +10,7 @@ mod config;
 mod http;
 mod logs;
 mod out;
+mod passwords;
 mod run;
 mod runtime;
 mod status;

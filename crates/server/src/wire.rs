@@ -14,6 +14,7 @@ use throng_core::metrics::Metrics;
 use throng_core::{Host, Hosts, Node};
 
 use crate::config::{Config, Listen};
+use crate::passwords::Keys;
 use crate::runtime::Tasks;
 
 /// A node and what belongs to it.
@@ -84,6 +85,8 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
         spawner: Arc::new(tasks.clone()),
         metrics,
         limits: config.limits.clone(),
+        admins: config.admins.iter().filter_map(|a| jid::Jid::parse(a).ok()).collect(),
+        passwords: Arc::new(Keys { iterations: config.iterations }),
         version: env!("CARGO_PKG_VERSION"),
     });
     Ok(Wired { node, database, tls, registry: Arc::new(Mutex::new(registry)), secret: Secret::new(secret) })

@@ -114,6 +114,10 @@ impl Head {
     pub fn lang<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
         Self::text(self.lang.get(bytes)?)
     }
+    /// The raw attribute text of `from`; what this server stamped is the same text for the same address.
+    pub fn raw_from<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
+        self.from.get(bytes)
+    }
     /// The raw attribute text of `id`, escaped as it arrived, for copying into a reply.
     pub fn raw_id<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
         self.id.get(bytes)

@@ -65,7 +65,7 @@ impl Connection {
     pub fn new(stream: Stream, pass: Pass, service: Arc<Service>) -> Connection {
         let link = Arc::new(Link::new());
         let node = &service.node;
-        let deadline = node.seconds().saturating_add(node.limits.negotiation_seconds);
+        let deadline = node.seconds().saturating_add(node.limits().negotiation_seconds);
         link.set_deadline(deadline);
         node.links.add(link.clone());
         let phase = Phase::Negotiating(Box::new(Negotiation::new(deadline)));

@@ -79,7 +79,7 @@ impl Connection {
             };
             if count == 0 {
                 self.probed = false;
-                self.link.set_deadline(now.saturating_add(node.limits.idle_seconds));
+                self.link.set_deadline(now.saturating_add(node.limits().idle_seconds));
             }
             let taken = match event {
                 Event::Element(bytes) => {
@@ -124,7 +124,7 @@ impl Connection {
                     // A slow peer is not a dead one: its time begins anew with everything that it takes.
                     if self.blocked == 0 || self.stream.unsent() < before {
                         self.blocked = now.max(1);
-                        let patience = self.service.node.limits.blocked_seconds;
+                        let patience = self.service.node.limits().blocked_seconds;
                         self.link.set_deadline(now.saturating_add(patience));
                     }
                 }
@@ -166,7 +166,7 @@ impl Connection {
         if !self.link.rang() {
             return None;
         }
-        let limits = &self.service.node.limits;
+        let limits = self.service.node.limits();
         if self.blocked != 0 {
             if now.saturating_sub(self.blocked) >= limits.blocked_seconds {
                 tracing::info!(jid = %session.jid, "closed: the client does not read");
@@ -239,7 +239,12 @@ fn take_element(
             }
         }
         Element::BadType(head) => Ok(bad_type(node, session, bytes, &head)),
-        Element::Other { ns, ns_text, name } => unknown(ns, ns_text, name).map(|()| Taking::Farewell),
+        Element::Other { ns, ns_text, name } => {
+            match ns.and_then(|ns| node.nonza(session, ns, name, bytes)) {
+                Some(done) => done.map(|()| Taking::Done),
+                None => unknown(ns, ns_text, name).map(|()| Taking::Farewell),
+            }
+        }
     }
 }
 

@@ -56,7 +56,7 @@ impl Service {
         secret: &Secret,
         default_domain: String,
     ) -> Arc<Service> {
-        let limits = node.limits.stanza();
+        let limits = node.limits().stanza();
         let decoy = Arc::new(Decoy::new(secret, sasl::DEFAULT_ITERATIONS));
         Arc::new(Service { node, tls, policy, decoy, default_domain, limits })
     }

@@ -263,7 +263,7 @@ async fn section_11_6_not_utf_8_and_characters_that_xml_does_not_have() {
 #[tokio::test]
 async fn section_4_9_3_14_limits() {
     let mut chat = Chat::start(|_| {}).await;
-    let Limits { stanza_bytes, negotiation_bytes, .. } = chat.wire.node.limits;
+    let Limits { stanza_bytes, negotiation_bytes, .. } = **chat.wire.node.limits();
     let fill = |count: u32| "x".repeat(count as usize);
     let nested = |count: usize| format!("{}{}", "<a>".repeat(count), "</a>".repeat(count)).into_bytes();
     let attributes = |count: usize| {
@@ -369,7 +369,7 @@ async fn a_byte_a_second() {
         }
         chat.wire.advance(1).await;
     }
-    assert!(OPEN.len() as u32 > chat.wire.node.limits.negotiation_seconds);
+    assert!(OPEN.len() as u32 > chat.wire.node.limits().negotiation_seconds);
     slow.ends_with(C::ConnectionTimeout).await;
     let mut juliet = chat.juliet().await;
     for byte in message(&"x".repeat(900)) {
@@ -386,7 +386,7 @@ async fn a_byte_a_second() {
 #[tokio::test]
 async fn a_receiver_that_never_reads() {
     let mut chat = Chat::start(|_| {}).await;
-    let limits = chat.wire.node.limits.clone();
+    let limits = Limits::clone(&chat.wire.node.limits());
     let mut deaf = chat.wire.connect_with(4096);
     deaf.login("juliet", "balcony").await;
     let then = watch();
@@ -486,7 +486,7 @@ async fn a_client_that_asks_and_never_reads() {
     assert!(sent < 500, "{sent} requests were read");
     assert!(used < 1024 * 1024, "{used}");
     chat.goes_on().await;
-    chat.wire.advance(chat.wire.node.limits.blocked_seconds + 1).await;
+    chat.wire.advance(chat.wire.node.limits().blocked_seconds + 1).await;
     assert_eq!(chat.wire.node.table.sessions(), 2);
 }
 
@@ -515,7 +515,7 @@ async fn a_stranger_that_never_reads() {
     }
     let used = peak_since(then);
     assert!(used < 256 * 1024, "{used}");
-    wire.advance(wire.node.limits.negotiation_seconds).await;
+    wire.advance(wire.node.limits().negotiation_seconds).await;
     wire.advance(3).await;
     assert_eq!(wire.node.links.len(), 0);
 }
@@ -569,7 +569,7 @@ async fn ten_thousand_half_open_connections() {
     assert!(unfinished <= 40 * 1024, "{unfinished}");
     chat.goes_on().await;
     // All run out of time together, are told so, and leave nothing behind.
-    chat.wire.advance(chat.wire.node.limits.negotiation_seconds).await;
+    chat.wire.advance(chat.wire.node.limits().negotiation_seconds).await;
     let told = pipes.first_mut().unwrap();
     let count = told.read(&mut answer).await.unwrap();
     assert!(String::from_utf8_lossy(&answer[..count]).contains("<connection-timeout"));

@@ -122,14 +122,14 @@ async fn section_6_4_2_another_auth_replaces_the_handshake_and_counts() {
     let mut client = wire.connect();
     client.open().await;
     let first = sasl::client::Scram::new(sasl::Hash::Sha1, sasl::client::Gs2::None, "juliet", "x").first();
-    for _ in 0..wire.node.limits.auth_attempts - 1 {
+    for _ in 0..wire.node.limits().auth_attempts - 1 {
         client.auth(Mechanism::ScramSha1, &first).await;
         assert_eq!(client.element().await.name(), "challenge");
     }
     client.authenticate(Mechanism::ScramSha256, "juliet", PASSWORD).await.unwrap();
     let mut client = wire.connect();
     client.open().await;
-    for _ in 0..wire.node.limits.auth_attempts {
+    for _ in 0..wire.node.limits().auth_attempts {
         client.auth(Mechanism::ScramSha1, &first).await;
         assert_eq!(client.element().await.name(), "challenge");
     }
@@ -151,7 +151,7 @@ async fn section_6_4_4_abort() {
 #[tokio::test]
 async fn section_6_4_5_retries_are_allowed_and_limited() {
     let wire = juliet(|_| {}).await;
-    let limit = wire.node.limits.auth_attempts;
+    let limit = wire.node.limits().auth_attempts;
     assert!((2..=5).contains(&limit), "the RFC names 2 to 5");
     let mut client = wire.connect();
     client.open().await;

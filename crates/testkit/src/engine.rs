@@ -73,6 +73,8 @@ impl Engine {
             spawner: tasks.clone(),
             metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),
             limits,
+            admins: vec![],
+            passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
         Engine { node, clock, stores, counted, tasks }
@@ -109,6 +111,7 @@ impl Engine {
             roster: login.roster,
             roster_version: login.roster_version,
             offline: login.offline,
+            blocked: Vec::new(),
             epoch,
             ephemeral: false,
             jid,
@@ -136,6 +139,7 @@ impl Engine {
             roster: Vec::new(),
             roster_version: 0,
             offline: 0,
+            blocked: Vec::new(),
             epoch: self.node.epoch(jid.as_ref()),
             ephemeral: true,
             jid,
@@ -269,7 +273,7 @@ impl Client {
     pub fn try_send(&self, text: &str) -> Result<(), StreamError> {
         let bytes = text.trim().as_bytes();
         let scope = xml::Scope::client();
-        match Element::read(bytes, &scope, &self.node.limits.stanza()) {
+        match Element::read(bytes, &scope, &self.node.limits().stanza()) {
             Ok(Element::Stanza(head)) => match self.node.ingest(&self.session, bytes, &head) {
                 Ingest::Done => {}
                 Ingest::Wait(rest) => self.tasks.wait(rest),

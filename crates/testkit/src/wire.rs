@@ -141,11 +141,13 @@ impl Wire {
             spawner: Arc::new(Tasks(tokio::runtime::Handle::current())),
             metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),
             limits: setup.limits.clone(),
+            admins: vec![],
+            passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
         let mut port = Port::new(Kind::C2s, "127.0.0.1:0".parse().expect("an address"));
-        port.limits = node.limits.stanza();
-        port.early_limits = node.limits.negotiation();
+        port.limits = node.limits().stanza();
+        port.early_limits = node.limits().negotiation();
         let (tls, certificate) = if setup.certificates {
             let (config, certificate) = tls::server(&setup);
             (Some(config), Some(certificate))

@@ -13,7 +13,7 @@ use crate::effect::Effects;
 use crate::frame::Frame;
 use crate::host::Host;
 use crate::node::Node;
-use crate::session::Session;
+use crate::session::{Session, Urgency};
 
 /// A place where features may step in.
 pub trait Point: 'static {
@@ -104,6 +104,8 @@ pub struct DeliverCtx<'a> {
     pub session: &'a Arc<Session>,
     /// The stanza.
     pub frame: &'a Frame,
+    /// Whether it may wait in the queue until something urgent comes.
+    pub urgency: &'a mut Urgency,
 }
 
 /// A message that no resource took.

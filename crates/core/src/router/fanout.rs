@@ -33,13 +33,16 @@ impl Node {
             contacts.extend(state.contacts().iter().filter(|c| c.subscription.0 & to.0 != 0));
         });
         for contact in &contacts {
-            self.to_contact(contact, frame);
+            self.to_contact(account, contact, frame);
         }
         CONTACTS.set(contacts);
     }
 
-    fn to_contact(self: &Arc<Self>, contact: &Contact, frame: &Frame) {
+    fn to_contact(self: &Arc<Self>, sender: &Account, contact: &Contact, frame: &Frame) {
         let Some(account) = self.table.by_id(contact.hash, contact.id) else { return };
+        if sender.blocks(account.jid.as_ref()) || account.blocks(sender.jid.as_ref()) {
+            return;
+        }
         for session in account.sessions() {
             if session.is_available() {
                 // A queue that is full sheds its oldest presence; a closed one needs none.
@@ -58,6 +61,9 @@ impl Node {
             let Some(other) = self.table.by_id(contact.hash, contact.id) else { continue };
             // The contact's own roster decides, not ours.
             if !other.with(|state| state.find(account.hash)).has(Subscription::FROM) {
+                continue;
+            }
+            if account.blocks(other.jid.as_ref()) || other.blocks(account.jid.as_ref()) {
                 continue;
             }
             other.each_session(|session| {

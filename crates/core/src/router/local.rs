@@ -14,7 +14,7 @@ use crate::frame::{Class, Frame};
 use crate::hooks::{DeliverCtx, IncomingCtx, Probe, Ran, UndeliveredCtx, Verdict};
 use crate::iq::Target;
 use crate::node::Node;
-use crate::session::{Item, Pushed, Session, Stamp};
+use crate::session::{Item, Pushed, Session, Stamp, Urgency};
 
 impl Node {
     /// Runs the recipient's chain from handler `at` on, then delivers.
@@ -43,7 +43,8 @@ impl Node {
         };
         let chain = &host.hooks.incoming;
         if chain.may_want(frame.kind()) {
-            let probe = Probe::of(frame.head(), 0);
+            let flags = account.as_ref().map_or(0, |a| a.flags.get());
+            let probe = Probe::of(frame.head(), flags);
             let mut ctx = IncomingCtx {
                 node: self,
                 host,
@@ -208,7 +209,8 @@ impl Node {
                 None => return,
             },
         };
-        let probe = Probe::of(frame.head(), 0);
+        let flags = account.as_ref().map_or(0, |a| a.flags.get());
+        let probe = Probe::of(frame.head(), flags);
         let mut ctx = UndeliveredCtx {
             node: self,
             host: &host,
@@ -239,16 +241,17 @@ impl Node {
     pub(crate) fn try_push(self: &Arc<Self>, session: &Arc<Session>, item: Item) -> Result<(), Item> {
         let chain = &session.account.host.hooks.deliver;
         let kind = item.frame.kind();
+        let mut urgency = Urgency::Now;
         if chain.may_want(kind) {
-            let probe = Probe::of(item.frame.head(), session.flags.get());
-            let mut ctx = DeliverCtx { node: self, session, frame: &item.frame };
+            let probe = Probe::of(item.frame.head(), session.flags.get() | session.account.flags.get());
+            let mut ctx = DeliverCtx { node: self, session, frame: &item.frame, urgency: &mut urgency };
             match chain.run(&mut ctx, &probe, 0) {
                 // Nothing slow may happen in front of a queue; a handler that waits is passed over.
                 Ran::Done | Ran::Wait { .. } => {}
                 Ran::Stopped(Verdict::Consumed | Verdict::Refused(_)) => return Ok(()),
             }
         }
-        match session.link.push(item.clone(), &self.limits) {
+        match session.link.push(item.clone(), urgency, &self.limits()) {
             Pushed::Queued => {}
             Pushed::Shed(count) => {
                 self.metrics.shed_presence.inc_by(u64::from(count));

@@ -193,7 +193,7 @@ impl Node {
     ) {
         let chain = &session.account.host.hooks.outgoing;
         if chain.may_want(frame.kind()) {
-            let probe = Probe::of(frame.head(), session.flags.get());
+            let probe = Probe::of(frame.head(), session.flags.get() | session.account.flags.get());
             let mut ctx =
                 OutgoingCtx { node: self, session, frame: &mut frame, to, effects: &mut work.effects };
             match chain.run(&mut ctx, &probe, at) {

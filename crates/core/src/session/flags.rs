@@ -1,4 +1,7 @@
-//! One bit a feature in every session.
+//! One bit a feature in every session and in every account.
+//!
+//! Bits below 32 belong to sessions, those from 32 on to accounts; see [`crate::account::Account::flags`]. A chain on
+//! the sender's side sees both of the sender, one on the recipient's side those of the recipient's account.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +19,18 @@ pub const ROSTER_VERSIONS: u64 = 1 << 2;
 pub const OFFLINE_FETCHED: u64 = 1 << 3;
 /// Unanswered subscription requests were shown since the resource became available.
 pub const REQUESTS_SHOWN: u64 = 1 << 4;
+/// The client is idle: what can wait is held back (XEP-0352).
+pub const INACTIVE: u64 = 1 << 5;
+/// The client gets copies of its account's messages (XEP-0280).
+pub const CARBONS: u64 = 1 << 6;
+/// Both sides of the stream count and acknowledge (XEP-0198).
+pub const MANAGED: u64 = 1 << 7;
+/// The client asked for its blocklist and gets pushes (XEP-0191 section 3.3).
+pub const BLOCKLIST: u64 = 1 << 8;
+/// Of an account: one of its sessions has [`CARBONS`].
+pub const ACCOUNT_CARBONS: u64 = 1 << 32;
+/// Of an account: its blocklist is not empty.
+pub const ACCOUNT_BLOCKS: u64 = 1 << 33;
 /// Bits that mean *since the resource became available*: cleared when it becomes unavailable.
 pub const SINCE_AVAILABLE: u64 = OFFLINE_FETCHED | REQUESTS_SHOWN;
 

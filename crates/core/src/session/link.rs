@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use stanza::{StanzaCondition, StreamCondition, StreamError};
+use stanza::{Kind, PresenceType, StanzaCondition, StreamCondition, StreamError};
 
 use crate::frame::{Class, Frame};
 use crate::limits::Limits;
@@ -37,6 +37,19 @@ pub enum Stamp {
     /// The receiver's full address.
     Full,
 }
+
+/// Whether a frame may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// The connection's task is woken.
+    Now,
+    /// It leaves with the next frame that is urgent, or when [`HELD`] bytes have come together. A presence takes the
+    /// place of the older one from the same sender.
+    Later,
+}
+
+/// Bytes that wait for something urgent at most.
+pub const HELD: u32 = 64 * 1024;
 
 /// What became of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +130,7 @@ impl Link {
     }
 
     /// Puts a frame into the queue and wakes the connection's task.
-    pub fn push(&self, item: Item, limits: &Limits) -> Pushed {
+    pub fn push(&self, item: Item, urgency: Urgency, limits: &Limits) -> Pushed {
         let size = item.size();
         let class = item.frame.class();
         let slot = slot(class);
@@ -130,6 +143,9 @@ impl Link {
             Class::Message => limits.queue_message_bytes,
             Class::Presence => limits.queue_presence_bytes,
         };
+        if urgency == Urgency::Later && class == Class::Presence {
+            inner.forget_older(&item.frame);
+        }
         let mut shed = 0;
         // One stanza always fits, however large: its size was checked when it arrived.
         if inner.bytes[slot] > 0 && inner.bytes[slot] + size > limit {
@@ -148,7 +164,9 @@ impl Link {
         }
         inner.bytes[slot] += size;
         inner.queue.push(item);
-        wake(inner);
+        if urgency == Urgency::Now || inner.bytes.iter().sum::<u32>() > HELD {
+            wake(inner);
+        }
         if shed > 0 { Pushed::Shed(shed) } else { Pushed::Queued }
     }
 
@@ -279,6 +297,22 @@ impl Default for Link {
 }
 
 impl Inner {
+    /// Removes waiting presence of the sender of this one: only the newest counts. Everything else keeps its place.
+    fn forget_older(&mut self, newer: &Frame) {
+        let Some(from) = newer.head().raw_from(newer.bytes()) else { return };
+        let mut freed = 0;
+        self.queue.retain(|item| {
+            let frame = &item.frame;
+            let older = frame.class() == Class::Presence
+                && frame.kind() != Kind::Presence(PresenceType::Error)
+                && frame.head().raw_from(frame.bytes()) == Some(from);
+            if older {
+                freed += item.size();
+            }
+            !older
+        });
+        self.bytes[slot(Class::Presence)] -= freed;
+    }
     fn shed_presence(&mut self, size: u32, limit: u32) -> u32 {
         let mut shed = 0;
         let mut bytes = self.bytes[slot(Class::Presence)];
@@ -340,18 +374,18 @@ mod tests {
     #[test]
     fn full_messages_are_given_back() {
         let link = Link::new();
-        assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Queued);
-        assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Queued);
-        assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Full);
+        assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), Pushed::Queued);
+        assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), Pushed::Queued);
+        assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), Pushed::Full);
         assert_eq!(drain(&link).len(), 2);
-        assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Queued);
+        assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), Pushed::Queued);
     }
 
     #[test]
     fn a_part_is_taken_in_order_and_the_rest_is_counted() {
         let link = Link::new();
         for n in 0..3 {
-            link.push(item(&format!("<message id='{n}'/>")), &Limits::default());
+            link.push(item(&format!("<message id='{n}'/>")), Urgency::Now, &Limits::default());
         }
         let all = link.queued_bytes();
         let mut cx = Context::from_waker(Waker::noop());
@@ -365,10 +399,38 @@ mod tests {
     }
 
     #[test]
+    fn what_can_wait_wakes_nobody_and_only_the_newest_presence_of_a_sender_stays() {
+        struct Count(AtomicU32);
+        impl std::task::Wake for Count {
+            fn wake(self: std::sync::Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let woken = std::sync::Arc::new(Count(AtomicU32::new(0)));
+        let waker = Waker::from(woken.clone());
+        let link = Link::new();
+        link.take(&mut Context::from_waker(&waker), &mut Batch::new());
+        for text in [
+            "<presence from='a@x/1' id='1'/>",
+            "<presence from='b@x/1' id='2'/>",
+            "<message id='3'/>",
+            "<presence from='a@x/1' type='unavailable' id='4'/>",
+        ] {
+            link.push(item(text), Urgency::Later, &Limits::default());
+        }
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+        link.push(item("<message id='5'/>"), Urgency::Now, &Limits::default());
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        let ids: Vec<String> =
+            drain(&link).iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()).collect();
+        assert_eq!((ids.join(" "), link.queued_bytes()), ("2 3 4 5".into(), 0));
+    }
+
+    #[test]
     fn the_oldest_presence_goes_and_order_stays() {
         let link = Link::new();
         for n in 0..5 {
-            let pushed = link.push(item(&format!("<presence id='{n}'/>")), &limits());
+            let pushed = link.push(item(&format!("<presence id='{n}'/>")), Urgency::Now, &limits());
             assert_eq!(pushed, if n < 2 { Pushed::Queued } else { Pushed::Shed(1) });
         }
         let ids: Vec<String> =
@@ -380,18 +442,21 @@ mod tests {
     fn unread_answers_close_the_stream() {
         let link = Link::new();
         for _ in 0..2 {
-            assert_eq!(link.push(item("<iq type='result' id='1'/>"), &limits()), Pushed::Queued);
+            assert_eq!(
+                link.push(item("<iq type='result' id='1'/>"), Urgency::Now, &limits()),
+                Pushed::Queued
+            );
         }
-        assert_eq!(link.push(item("<iq type='result' id='1'/>"), &limits()), Pushed::Closed);
+        assert_eq!(link.push(item("<iq type='result' id='1'/>"), Urgency::Now, &limits()), Pushed::Closed);
         assert_eq!(link.wish().unwrap().condition, StreamCondition::ResourceConstraint);
     }
 
     #[test]
     fn a_dead_line_takes_nothing_and_gives_back_its_queue() {
         let link = Link::new();
-        link.push(item("<message/>"), &limits());
+        link.push(item("<message/>"), Urgency::Now, &limits());
         assert_eq!(link.end().len(), 1);
-        assert_eq!(link.push(item("<message/>"), &limits()), Pushed::Closed);
+        assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), Pushed::Closed);
     }
 
     #[test]
@@ -400,7 +465,7 @@ mod tests {
         let mut batch = Batch::new();
         let fill = |n: usize| {
             for _ in 0..n {
-                link.push(item("<presence/>"), &Limits::default());
+                link.push(item("<presence/>"), Urgency::Now, &Limits::default());
             }
         };
         for n in [20, 20, 5, 1] {

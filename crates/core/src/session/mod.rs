@@ -18,7 +18,7 @@ use crate::account::Account;
 use crate::frame::Frame;
 
 pub use flags::Flags;
-pub use link::{Batch, Item, Link, Pushed, Stamp, Taken};
+pub use link::{Batch, Item, Link, Pushed, Stamp, Taken, Urgency};
 pub use links::Links;
 pub use slots::{Slot, Slots};
 

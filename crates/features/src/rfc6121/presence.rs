@@ -175,7 +175,7 @@ fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow
     if to.bare() == account.jid.as_ref() {
         return Flow::Next;
     }
-    let limit = usize::from(ctx.node.limits.directed_presence);
+    let limit = usize::from(ctx.node.limits().directed_presence);
     // Case 1: subscribers hear of it by broadcast anyway.
     let subscriber = account.subscription(to).has(Subscription::FROM);
     let fits = ctx.session.with(|state| {

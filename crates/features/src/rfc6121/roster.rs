@@ -201,7 +201,7 @@ fn set(request: &mut IqRequest<'_>, bounds: Bounds) -> IqFlow {
 
 /// Whether the roster may take this contact. Shadows count as well, so a roster never outgrows its limit.
 pub(super) fn room_for(node: &Node, account: &Account, contact: &Jid) -> Result<(), StanzaError> {
-    let limit = node.limits.roster_items as usize;
+    let limit = node.limits().roster_items as usize;
     let known = account.subscription(contact.as_ref()) != Subscription::NONE;
     if known || account.with(|state| state.contacts().len()) < limit {
         return Ok(());

@@ -9,7 +9,7 @@ use crate::c2s::{Connection, Phase};
 impl Connection {
     /// A stanza before a resource is bound: nothing but the request for one.
     pub(super) fn bind(&mut self, bytes: &[u8]) -> Taken {
-        let limits = self.service.node.limits.negotiation();
+        let limits = self.service.node.limits().negotiation();
         let scope = self.scope.clone();
         let mut portable = Vec::new();
         let (head, bytes) = match Element::read(bytes, &scope, &limits)? {

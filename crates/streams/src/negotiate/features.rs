@@ -27,6 +27,7 @@ impl Connection {
             return;
         }
         state.offered = offered;
+        let early = if required { None } else { state.host.as_ref().map(|h| h.early_features.clone()) };
         stanza::stream::features(out, |w| {
             if tls {
                 w.start("starttls").ns(Ns::Tls);
@@ -45,6 +46,7 @@ impl Connection {
                     w.end();
                 }
             }
+            w.raw(&early.unwrap_or_default());
         });
     }
 

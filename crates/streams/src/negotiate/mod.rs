@@ -226,7 +226,7 @@ impl Connection {
                 self.stream.queue(&bytes, lent);
                 self.settle();
                 let node = &self.service.node;
-                self.link.set_deadline(node.seconds().saturating_add(node.limits.idle_seconds));
+                self.link.set_deadline(node.seconds().saturating_add(node.limits().idle_seconds));
                 self.phase = Phase::Bound(session);
                 return Some(Next::Again);
             }
@@ -243,7 +243,7 @@ impl Connection {
 
     /// One complete element before a resource is bound.
     fn element(&mut self, bytes: &[u8]) -> Taken {
-        let limits = self.service.node.limits.negotiation();
+        let limits = self.service.node.limits().negotiation();
         let mut reader = Reader::new(bytes, &self.scope, &limits)?;
         let root = match reader.next()? {
             Some(xml::Event::Start(start)) => start,

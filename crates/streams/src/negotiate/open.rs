@@ -21,7 +21,7 @@ fn is_english(tag: &str) -> bool {
 impl Connection {
     /// Takes the client's header, answers with ours and the features.
     pub(super) fn header(&mut self, tag: &[u8]) -> Taken {
-        let limits = self.service.node.limits.negotiation();
+        let limits = self.service.node.limits().negotiation();
         let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
         if state.opened {
             return Err(StreamError::new(StreamCondition::BadFormat).text("a second stream header"));

@@ -25,12 +25,12 @@ impl Connection {
     /// An element in the SASL namespace.
     pub(super) fn sasl(&mut self, name: &str, bytes: &[u8]) -> Taken {
         let scope = self.scope.clone();
-        let limits = self.service.node.limits.negotiation();
+        let limits = self.service.node.limits().negotiation();
         let tree = Tree::parse(bytes, &scope, &limits)?;
         let text = tree.root().text().into_owned();
         let binding = self.binding();
         let after_tls = self.after_tls();
-        let limit = self.service.node.limits.auth_attempts;
+        let limit = self.service.node.limits().auth_attempts;
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         match name {
             "auth" => {
@@ -226,7 +226,7 @@ impl Connection {
 
     /// RFC 6120 sections 6.4.5 and 6.5. After too many the stream is closed.
     fn failed_login(&mut self, failure: Failure, reason: &'static str) -> Taken {
-        let limit = self.service.node.limits.auth_attempts;
+        let limit = self.service.node.limits().auth_attempts;
         let peer = self.stream.facts().peer;
         self.service.node.metrics.logins.get_or_create(&ByReason { reason: failure.condition() }).inc();
         let Some(state) = self.state() else { return Ok(Did::Waits) };

@@ -111,6 +111,8 @@ impl Bench {
             spawner: tasks.clone(),
             metrics: Metrics::default(),
             limits,
+            admins: vec![],
+            passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
         let bench = Bench { node, gate, tasks, clock };
@@ -162,7 +164,7 @@ impl Bench {
     }
     pub(super) fn begin(&self, from: &Arc<Session>, text: &str) -> Option<BoxFuture<'static, ()>> {
         let scope = xml::Scope::client();
-        let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &self.node.limits.stanza())
+        let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &self.node.limits().stanza())
         else {
             panic!("not a stanza: {text}");
         };

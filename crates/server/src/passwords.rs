@@ -1,0 +1,39 @@
+//! Stored keys by the crate `sasl`, away from the routing threads.
+
+use base::Secret;
+use base::spawn::BoxFuture;
+use sasl::Credentials;
+use throng_core::Passwords;
+
+/// Keys with this many iterations.
+pub(crate) struct Keys {
+    pub(crate) iterations: u32,
+}
+
+impl Passwords for Keys {
+    fn derive(&self, password: Secret) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+        let iterations = self.iterations;
+        Box::pin(async move {
+            if password.is_empty() {
+                return Err("the password is empty".to_owned());
+            }
+            let work = tokio::task::spawn_blocking(move || {
+                let text = password.expose_str().map_err(|_| "the password is not text".to_owned())?;
+                let salt = base::id::random_bytes::<{ sasl::SALT_BYTES }>();
+                let keys = Credentials::derive(text, iterations, &salt);
+                keys.map(|k| k.encode()).map_err(|e| format!("the password cannot be used: {e}"))
+            });
+            work.await.unwrap_or_else(|_| Err("the password could not be derived".to_owned()))
+        })
+    }
+    fn verify(&self, stored: Vec<u8>, password: Secret) -> BoxFuture<'static, bool> {
+        Box::pin(async move {
+            let work = tokio::task::spawn_blocking(move || {
+                let keys = Credentials::decode(&stored).ok();
+                let text = password.expose_str().ok();
+                keys.zip(text).is_some_and(|(keys, text)| keys.verify_password(text))
+            });
+            work.await.unwrap_or(false)
+        })
+    }
+}
