@@ -75,11 +75,16 @@ pub trait Accounts: Send + Sync {
     /// call may be repeated with the same input: what is there stays as it is.
     fn create_bulk(&self, accounts: Vec<NewAccount>) -> Fut<'_, Vec<Created>>;
 
-    /// Removes an account with its credentials, roster and waiting messages. Nothing when it was not there.
+    /// Removes an account with everything that this crate keeps for it. Nothing when it was not there.
     fn remove(&self, account: JidRef<'_>) -> Fut<'_, Option<Removed>>;
 
-    /// Replaces the credentials. False when there is no such account.
+    /// Replaces the credentials and empties the [`crate::Tokens`], which a changed password must not outlive. False when
+    /// there is no such account.
     fn set_credentials(&self, account: JidRef<'_>, credentials: &[u8]) -> Fut<'_, bool>;
+
+    /// Replaces the credentials by others of the same password (XEP-0480) if they still are `expected`, and leaves the
+    /// tokens. False when they are not, or when there is no such account.
+    fn upgrade_credentials(&self, account: JidRef<'_>, expected: &[u8], credentials: &[u8]) -> Fut<'_, bool>;
 
     /// Shuts or opens an account. False when there is no such account.
     fn set_disabled(&self, account: JidRef<'_>, disabled: bool) -> Fut<'_, bool>;
@@ -92,6 +97,12 @@ pub trait Accounts: Send + Sync {
 
     /// How many accounts a domain has.
     fn count(&self, domain: &str) -> Fut<'_, u64>;
+
+    /// Those accounts of a domain that are shut, ordered by number, which is the cursor.
+    fn list_disabled(&self, domain: &str, page: Page) -> Fut<'_, Slice<Account>>;
+
+    /// How many accounts of a domain are shut.
+    fn count_disabled(&self, domain: &str) -> Fut<'_, u64>;
 
     /// Whether there is such an account.
     fn exists(&self, account: JidRef<'_>) -> Fut<'_, bool>;

@@ -2,20 +2,26 @@
 //! every backend must pass.
 //!
 //! No SQL and no XMPP protocol logic lives here: the roster is the data of RFC 6121 section 2 with the states of its
-//! appendix A as bits, stanzas and credentials are opaque bytes. Left out for now: archive, private storage, vCards.
+//! appendix A as bits, stanzas, credentials, tokens and vCards are opaque bytes. Left out for now: archive.
 //!
 //! The trap for the next person: the futures borrow only the store. Arguments passed by reference are copied before the
 //! method returns, so a caller may drop them at once.
 pub mod accounts;
 pub mod addresses;
+pub mod blocklists;
 pub mod conformance;
+pub mod directory;
 mod error;
+pub mod last_seen;
 pub mod logins;
 pub mod memory;
 pub mod offline;
 mod page;
+pub mod private;
 pub mod roster;
 pub mod settings;
+pub mod tokens;
+pub mod vcards;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,22 +29,28 @@ use std::sync::Arc;
 
 pub use accounts::{Account, Accounts, Created, NewAccount, Removed};
 pub use addresses::{AddressId, Addresses};
+pub use blocklists::{BlocklistChange, BlocklistOutcome, Blocklists, Unblock};
+pub use directory::{Directory, Found, FoundUser, Query, SearchPage, Seek};
 pub use error::{ErrorKind, StoreError};
+pub use last_seen::{LastSeen, Seen};
 pub use logins::{Login, Logins};
 pub use offline::{Appended, Offline, OfflineMessage, Waiting};
 pub use page::{Page, Slice};
+pub use private::{Private, PrivateLimits, PutOutcome};
 pub use roster::{
     BulkItem, BulkRoster, Change, ChangeFn, Changed, Roster, RosterItem, RosterSnapshot, Subscription,
 };
 pub use settings::Settings;
+pub use tokens::{Tokens, TokensFn};
+pub use vcards::{Searchable, Vcards};
 
 /// What every storage call returns: a boxed future that borrows only the store.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// One backend, need by need. Cloning copies six reference counts.
+/// One backend, need by need. Cloning copies a reference count for each.
 ///
 /// The fields may point to different backends (authentication kept apart from the user data), but `logins` must see what
-/// `accounts`, `roster` and `offline` write.
+/// `accounts`, `roster`, `offline`, `blocklists` and `tokens` write, and `directory` what `accounts` and `vcards` do.
 #[derive(Clone)]
 pub struct Stores {
     /// Everything a session needs at login, in one round trip.
@@ -53,13 +65,26 @@ pub struct Stores {
     pub addresses: Arc<dyn Addresses>,
     /// Small values of the server itself.
     pub settings: Arc<dyn Settings>,
+    /// Whom accounts do not want to hear from.
+    pub blocklists: Arc<dyn Blocklists>,
+    /// Tokens for quick logins.
+    pub tokens: Arc<dyn Tokens>,
+    /// Small values of accounts.
+    pub private: Arc<dyn Private>,
+    /// vCards.
+    pub vcards: Arc<dyn Vcards>,
+    /// Finding accounts.
+    pub directory: Arc<dyn Directory>,
+    /// When accounts were last there.
+    pub last_seen: Arc<dyn LastSeen>,
 }
 
 impl Stores {
     /// One value that implements every need, as both backends do.
     pub fn of<B>(backend: Arc<B>) -> Stores
     where
-        B: Logins + Accounts + Roster + Offline + Addresses + Settings + 'static,
+        B: Logins + Accounts + Roster + Offline + Addresses + Settings,
+        B: Blocklists + Tokens + Private + Vcards + Directory + LastSeen + 'static,
     {
         Stores {
             logins: backend.clone(),
@@ -67,7 +92,13 @@ impl Stores {
             roster: backend.clone(),
             offline: backend.clone(),
             addresses: backend.clone(),
-            settings: backend,
+            settings: backend.clone(),
+            blocklists: backend.clone(),
+            tokens: backend.clone(),
+            private: backend.clone(),
+            vcards: backend.clone(),
+            directory: backend.clone(),
+            last_seen: backend,
         }
     }
 }

@@ -21,6 +21,10 @@ pub struct Login {
     pub roster_version: u64,
     /// Messages waiting. May count messages that have expired but were not swept yet.
     pub offline: u32,
+    /// The blocklist as [`crate::blocklists::decode`] reads it; empty when there is none.
+    pub blocklist: Vec<u8>,
+    /// Opaque to storage; see [`crate::Tokens`]. Empty when there are none.
+    pub tokens: Vec<u8>,
 }
 
 /// Reads accounts for authentication.

@@ -25,6 +25,9 @@ pub(crate) struct Texts {
     remove: [String; 4],
     set_credentials: String,
     set_disabled: String,
+    upgrade: String,
+    list_disabled: String,
+    count_disabled: String,
 }
 
 const COLUMNS: [&str; 6] = ["id", "domain", "created_at", "disabled", "roster_version", "credentials"];
@@ -60,6 +63,18 @@ impl Texts {
             ],
             set_credentials: set("credentials"),
             set_disabled: set("disabled"),
+            upgrade: d.sql(
+                "UPDATE account SET credentials = ? \
+                 WHERE id = (SELECT id FROM address WHERE jid = ?) AND credentials = ?",
+            ),
+            list_disabled: d.sql(&format!(
+                "{shown} WHERE c.domain = (SELECT id FROM address WHERE jid = ?) AND c.disabled <> 0 \
+                 AND c.id > ? ORDER BY c.id LIMIT ?"
+            )),
+            count_disabled: d.sql(
+                "SELECT count(*) FROM account \
+                 WHERE domain = (SELECT id FROM address WHERE jid = ?) AND disabled <> 0",
+            ),
         }
     }
 
@@ -77,6 +92,9 @@ impl Texts {
             &self.remove[3],
             &self.set_credentials,
             &self.set_disabled,
+            &self.upgrade,
+            &self.list_disabled,
+            &self.count_disabled,
         ]
     }
 }
@@ -170,6 +188,31 @@ impl SqlStores {
         }))
     }
 
+    fn page(&self, domain: &str, page: Page, sql: fn(&Texts) -> &String) -> Fut<'_, Slice<Account>> {
+        let domain = domain.to_owned();
+        self.read(Box::new(move |conn| {
+            Box::pin(async move {
+                let kit = conn.kit.clone();
+                let limit = u64::from(page.limit) + 1;
+                let args = [Arg::Text(&domain), Arg::number(page.after), Arg::number(limit)];
+                let rows = conn.rows(sql(&kit.accounts), &args).await?;
+                let items: Result<Vec<Account>, StoreError> = rows.iter().map(shown).collect();
+                Ok(Slice::cut(items?, page, |account| u64::from(account.id.get())))
+            })
+        }))
+    }
+
+    fn number_of(&self, domain: &str, sql: fn(&Texts) -> &String) -> Fut<'_, u64> {
+        let domain = domain.to_owned();
+        self.read(Box::new(move |conn| {
+            Box::pin(async move {
+                let kit = conn.kit.clone();
+                let row = conn.row(sql(&kit.accounts), &[Arg::Text(&domain)]).await?;
+                row.map_or(Ok(0), |row| row.number(0))
+            })
+        }))
+    }
+
     fn create_some(&self, accounts: Vec<NewAccount>) -> Fut<'_, Vec<Created>> {
         let bytes = accounts.len() * 256;
         self.writer
@@ -223,29 +266,34 @@ impl Accounts for SqlStores {
         self.shown(bare(account))
     }
 
+    fn upgrade_credentials(&self, account: JidRef<'_>, expected: &[u8], credentials: &[u8]) -> Fut<'_, bool> {
+        let (name, expected, new) = (bare(account), expected.to_vec(), credentials.to_vec());
+        self.writer.call(
+            expected.len() + new.len() + 64,
+            Box::new(move |conn| {
+                Box::pin(async move {
+                    let kit = conn.kit.clone();
+                    let args = [Arg::Bytes(&new), Arg::Text(&name), Arg::Bytes(&expected)];
+                    Ok(conn.run(&kit.accounts.upgrade, &args).await? > 0)
+                })
+            }),
+        )
+    }
+
     fn list(&self, domain: &str, page: Page) -> Fut<'_, Slice<Account>> {
-        let domain = domain.to_owned();
-        self.read(Box::new(move |conn| {
-            Box::pin(async move {
-                let kit = conn.kit.clone();
-                let limit = u64::from(page.limit) + 1;
-                let args = [Arg::Text(&domain), Arg::number(page.after), Arg::number(limit)];
-                let rows = conn.rows(&kit.accounts.list, &args).await?;
-                let items: Result<Vec<Account>, StoreError> = rows.iter().map(shown).collect();
-                Ok(Slice::cut(items?, page, |account| u64::from(account.id.get())))
-            })
-        }))
+        self.page(domain, page, |texts| &texts.list)
     }
 
     fn count(&self, domain: &str) -> Fut<'_, u64> {
-        let domain = domain.to_owned();
-        self.read(Box::new(move |conn| {
-            Box::pin(async move {
-                let kit = conn.kit.clone();
-                let row = conn.row(&kit.accounts.count, &[Arg::Text(&domain)]).await?;
-                row.map_or(Ok(0), |row| row.number(0))
-            })
-        }))
+        self.number_of(domain, |texts| &texts.count)
+    }
+
+    fn list_disabled(&self, domain: &str, page: Page) -> Fut<'_, Slice<Account>> {
+        self.page(domain, page, |texts| &texts.list_disabled)
+    }
+
+    fn count_disabled(&self, domain: &str) -> Fut<'_, u64> {
+        self.number_of(domain, |texts| &texts.count_disabled)
     }
 
     fn exists(&self, account: JidRef<'_>) -> Fut<'_, bool> {

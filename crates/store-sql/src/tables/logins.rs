@@ -98,7 +98,8 @@ fn login(head: &str, lines: &str) -> Result<Login, StoreError> {
     let lines = lines.strip_suffix('\n').unwrap_or(lines);
     let roster = roster((!lines.is_empty()).then_some(lines))?;
     let offline = u32::try_from(waiting).unwrap_or(u32::MAX);
-    Ok(Login { id, credentials, disabled, roster, roster_version, offline })
+    let (blocklist, tokens) = (Vec::new(), Vec::new());
+    Ok(Login { id, credentials, disabled, roster, roster_version, offline, blocklist, tokens })
 }
 
 /// A roster out of its lines, ordered by contact.

@@ -1,6 +1,7 @@
 //! One file per need: its statements and its trait.
 pub(crate) mod accounts;
 pub(crate) mod addresses;
+mod later;
 pub(crate) mod logins;
 pub(crate) mod offline;
 pub(crate) mod roster;

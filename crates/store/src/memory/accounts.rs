@@ -26,6 +26,12 @@ impl State {
             version: first,
             offline: BTreeMap::new(),
             last_seq: first,
+            blocklist: Vec::new(),
+            tokens: Vec::new(),
+            private: BTreeMap::new(),
+            vcard: None,
+            searchable: crate::Searchable::default(),
+            seen: None,
         };
         self.accounts.insert(id, entry);
         Ok(Created::New(id))
@@ -76,7 +82,18 @@ impl Accounts for Memory {
 
     fn set_credentials(&self, account: JidRef<'_>, credentials: &[u8]) -> Fut<'_, bool> {
         let mut state = self.state.lock();
-        ready(Ok(state.account_mut(account).map(|entry| entry.credentials = credentials.into()).is_some()))
+        let entry = state.account_mut(account);
+        let done = entry.map(|entry| {
+            entry.credentials = credentials.into();
+            entry.tokens.clear();
+        });
+        ready(Ok(done.is_some()))
+    }
+
+    fn upgrade_credentials(&self, account: JidRef<'_>, expected: &[u8], credentials: &[u8]) -> Fut<'_, bool> {
+        let mut state = self.state.lock();
+        let entry = state.account_mut(account).filter(|entry| *entry.credentials == *expected);
+        ready(Ok(entry.map(|entry| entry.credentials = credentials.into()).is_some()))
     }
 
     fn set_disabled(&self, account: JidRef<'_>, disabled: bool) -> Fut<'_, bool> {
@@ -97,6 +114,18 @@ impl Accounts for Memory {
 
     fn count(&self, domain: &str) -> Fut<'_, u64> {
         ready(Ok(self.state.lock().in_domain(domain, 0).count() as u64))
+    }
+
+    fn list_disabled(&self, domain: &str, page: Page) -> Fut<'_, Slice<Account>> {
+        let state = self.state.lock();
+        let shut = state.in_domain(domain, page.after).filter(|account| account.disabled);
+        let items = shut.take(page.limit as usize + 1).collect();
+        ready(Ok(Slice::cut(items, page, |account: &Account| u64::from(account.id.get()))))
+    }
+
+    fn count_disabled(&self, domain: &str) -> Fut<'_, u64> {
+        let state = self.state.lock();
+        ready(Ok(state.in_domain(domain, 0).filter(|account| account.disabled).count() as u64))
     }
 
     fn exists(&self, account: JidRef<'_>) -> Fut<'_, bool> {

@@ -14,6 +14,8 @@ impl Logins for Memory {
             roster: entry.roster.values().cloned().collect(),
             roster_version: entry.version,
             offline: u32::try_from(entry.offline.len()).unwrap_or(u32::MAX),
+            blocklist: entry.blocklist.clone(),
+            tokens: entry.tokens.clone(),
         })))
     }
 }

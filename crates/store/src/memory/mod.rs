@@ -3,13 +3,19 @@
 //! Every call does its work when it is made and answers at once; nothing waits. Left out: any durability, and any limit on
 //! how much is kept.
 //!
-//! The trap for the next person: the closure of a roster change runs under the lock.
+//! The trap for the next person: the closures of changes run under the lock.
 mod accounts;
 mod addresses;
+mod blocklists;
+mod directory;
+mod last_seen;
 mod logins;
 mod offline;
+mod private;
 mod roster;
 mod settings;
+mod tokens;
+mod vcards;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,7 +24,7 @@ use base::Clock;
 use jid::{Jid, JidRef};
 use parking_lot::Mutex;
 
-use crate::{AddressId, ErrorKind, Fut, RosterItem, StoreError, Stores, Waiting};
+use crate::{AddressId, ErrorKind, Fut, RosterItem, Searchable, Seen, StoreError, Stores, Waiting};
 
 /// All needs, kept in memory.
 pub struct Memory {
@@ -48,6 +54,12 @@ struct Entry {
     version: u64,
     offline: BTreeMap<u64, Waiting>,
     last_seq: u64,
+    blocklist: Vec<u8>,
+    tokens: Vec<u8>,
+    private: BTreeMap<String, Vec<u8>>,
+    vcard: Option<Vec<u8>>,
+    searchable: Searchable,
+    seen: Option<Seen>,
 }
 
 impl Memory {

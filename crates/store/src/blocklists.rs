@@ -1,0 +1,156 @@
+//! Blocklists: the addresses that an account does not want to hear from (XEP-0191 1.3).
+//!
+//! A list is small and read at every login, so it is one opaque value beside the credentials and comes with
+//! [`crate::Login`]; [`encode`] and [`decode`] are its form everywhere. Bare and full addresses and domains may stand in
+//! it (section 3.1.1); what a match means is decided above.
+//!
+//! ```text
+//! list = [jid *(LF jid)]        normalised addresses in the order of adding; no address contains a line feed
+//! ```
+//!
+//! The trap for the next person: the engine keeps decoded lists of sessions. Whoever changes a list here must tell them.
+use std::collections::HashSet;
+
+use jid::{Jid, JidRef};
+
+use crate::{ErrorKind, Fut, StoreError};
+
+/// The largest list as [`encode`] writes it, in bytes.
+pub const LIST_BYTES: usize = 65_536;
+
+/// What to take off a list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unblock {
+    /// These, where they are on it; none when empty.
+    These(Vec<Jid>),
+    /// Everything (XEP-0191 section 3.6).
+    All,
+}
+
+/// What a change did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlocklistChange {
+    /// Addresses that were not on the list before and are now, in the order of the call.
+    pub added: Vec<Jid>,
+    /// Addresses that were on the list before and are not any more.
+    pub removed: Vec<Jid>,
+    /// The whole list after the change, in the order of adding.
+    pub list: Vec<Jid>,
+}
+
+/// How a change ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BlocklistOutcome {
+    /// It is stored durably.
+    Changed(BlocklistChange),
+    /// The list would be longer than its limit, or larger than [`LIST_BYTES`]; nothing was changed.
+    Full,
+    /// There is no such account.
+    NoAccount,
+}
+
+/// The blocklists of accounts.
+pub trait Blocklists: Send + Sync {
+    /// The list in the order of adding; empty for an account that does not exist.
+    fn blocklist(&self, owner: JidRef<'_>) -> Fut<'_, Vec<Jid>>;
+
+    /// Takes `remove` off the list, then puts behind it what of `add` is not on it, all in one transaction. Refused as
+    /// [`BlocklistOutcome::Full`] when it adds something and the list would hold more than `limit` addresses; a list that
+    /// is too long already (the limit was lowered) may still shrink.
+    fn change_blocklist(
+        &self,
+        owner: JidRef<'_>,
+        add: Vec<Jid>,
+        remove: Unblock,
+        limit: u32,
+    ) -> Fut<'_, BlocklistOutcome>;
+}
+
+/// A list as bytes; no bytes for an empty one.
+pub fn encode(list: &[Jid]) -> Vec<u8> {
+    let texts: Vec<&str> = list.iter().map(Jid::as_str).collect();
+    texts.join("\n").into_bytes()
+}
+
+/// A list from its bytes, as the engine gets them with a login.
+///
+/// # Errors
+/// `Corrupt` when they are not what [`encode`] writes.
+pub fn decode(bytes: &[u8]) -> Result<Vec<Jid>, StoreError> {
+    let wrong = || StoreError::new(ErrorKind::Corrupt, "the storage holds a wrong blocklist");
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| wrong())?;
+    text.split('\n').map(|line| Ok(JidRef::from_normalised(line).ok_or_else(wrong)?.to_jid())).collect()
+}
+
+/// The change itself, for backends. Nothing when the list would become too long.
+pub fn apply(list: Vec<Jid>, add: Vec<Jid>, remove: &Unblock, limit: u32) -> Option<BlocklistChange> {
+    let before: HashSet<Jid> = list.iter().cloned().collect();
+    let mut list = match remove {
+        Unblock::All => Vec::new(),
+        Unblock::These(gone) => {
+            let gone: HashSet<&Jid> = gone.iter().collect();
+            list.into_iter().filter(|jid| !gone.contains(jid)).collect()
+        }
+    };
+    let mut there: HashSet<Jid> = list.iter().cloned().collect();
+    let kept = list.len();
+    list.extend(add.into_iter().filter(|jid| there.insert(jid.clone())));
+    if list.len() > kept && (list.len() > limit as usize || bytes_of(&list) > LIST_BYTES) {
+        return None;
+    }
+    let added = list.iter().filter(|jid| !before.contains(*jid)).cloned().collect();
+    let mut removed: Vec<Jid> = before.into_iter().filter(|jid| !there.contains(jid)).collect();
+    removed.sort_unstable();
+    Some(BlocklistChange { added, removed, list })
+}
+
+fn bytes_of(list: &[Jid]) -> usize {
+    list.iter().map(|jid| jid.as_str().len() + 1).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jids(texts: &[&str]) -> Vec<Jid> {
+        texts.iter().map(|text| Jid::parse(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn lists_come_back_as_they_went() {
+        for list in [&[][..], &["a@b"], &["b", "a@b/c d", "a@b", "a@b/日本 語"]] {
+            let list = jids(list);
+            assert_eq!(decode(&encode(&list)).unwrap(), list);
+        }
+        assert!(encode(&[]).is_empty());
+        assert_eq!(decode(b"a@b\n").unwrap_err().kind, ErrorKind::Corrupt);
+        assert_eq!(decode(b"\xff").unwrap_err().kind, ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn no_address_contains_a_line_feed() {
+        assert!(Jid::parse("a@b/c\nd").is_err());
+        assert!(Jid::parse("a\n@b").is_err());
+    }
+
+    #[test]
+    fn what_is_there_keeps_its_place() {
+        let change =
+            apply(jids(&["a@b", "c@d"]), jids(&["e", "a@b", "e"]), &Unblock::These(vec![]), 9).unwrap();
+        assert_eq!((change.added, change.list), (jids(&["e"]), jids(&["a@b", "c@d", "e"])));
+        assert!(change.removed.is_empty());
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_may_shrink_but_not_grow() {
+        let long = jids(&["a", "b", "c", "d"]);
+        let one = Unblock::These(jids(&["b", "x"]));
+        assert_eq!(apply(long.clone(), jids(&["e"]), &one, 2), None);
+        let change = apply(long.clone(), vec![], &one, 2).unwrap();
+        assert_eq!((change.removed, change.list), (jids(&["b"]), jids(&["a", "c", "d"])));
+        assert!(apply(long, vec![], &Unblock::All, 0).unwrap().list.is_empty());
+    }
+}

@@ -1,0 +1,31 @@
+//! Blocklists in memory.
+use jid::{Jid, JidRef};
+
+use super::{Memory, ready};
+use crate::blocklists::{apply, decode, encode};
+use crate::{BlocklistOutcome, Blocklists, Fut, Unblock};
+
+impl Blocklists for Memory {
+    fn blocklist(&self, owner: JidRef<'_>) -> Fut<'_, Vec<Jid>> {
+        let state = self.state.lock();
+        ready(state.account(owner).map_or_else(|| Ok(Vec::new()), |(_, entry)| decode(&entry.blocklist)))
+    }
+
+    fn change_blocklist(
+        &self,
+        owner: JidRef<'_>,
+        add: Vec<Jid>,
+        remove: Unblock,
+        limit: u32,
+    ) -> Fut<'_, BlocklistOutcome> {
+        let mut state = self.state.lock();
+        let Some(entry) = state.account_mut(owner) else { return ready(Ok(BlocklistOutcome::NoAccount)) };
+        ready(decode(&entry.blocklist).map(|list| match apply(list, add, &remove, limit) {
+            None => BlocklistOutcome::Full,
+            Some(change) => {
+                entry.blocklist = encode(&change.list);
+                BlocklistOutcome::Changed(change)
+            }
+        }))
+    }
+}
