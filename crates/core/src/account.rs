@@ -16,7 +16,8 @@ use store::{AddressId, RosterItem, RosterSnapshot, Subscription};
 use crate::blocked::Blocked;
 use crate::host::Host;
 use crate::router::table::bare_hash;
-use crate::session::{Flags, Session, flags};
+use crate::session::Session;
+use crate::session::flags::{self, AccountFlags};
 
 /// A contact in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub struct Account {
     /// Its host.
     pub host: Arc<Host>,
     /// Facts of the account that hooks ask for; see [`crate::session::flags`].
-    pub flags: Flags,
+    pub flags: AccountFlags,
     state: Mutex<State>,
 }
 
@@ -53,20 +54,24 @@ pub struct State {
     contacts: Box<[Contact]>,
     /// Version of the roster that `contacts` reflects.
     pub roster_version: u64,
-    /// The roster as the login read it, until it is asked for.
-    pub prefetched: Option<Box<RosterSnapshot>>,
     /// The store may hold messages for this account.
     pub waiting: bool,
     /// Waiting messages are being delivered: new ones queue up behind them in the store.
     pub flushing: bool,
-    /// Addresses that the account has blocked; nothing costs nothing.
+    /// What hardly any account has for long.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Default)]
+struct Rare {
+    prefetched: Option<RosterSnapshot>,
     blocked: Option<Arc<Blocked>>,
 }
 
 impl Account {
     pub(crate) fn new(id: AddressId, jid: Jid, host: Arc<Host>) -> Account {
         let hash = bare_hash(jid.as_ref());
-        Account { id, hash, jid, host, flags: Flags::default(), state: Mutex::new(State::default()) }
+        Account { id, hash, jid, host, flags: AccountFlags::default(), state: Mutex::new(State::default()) }
     }
 
     /// Reads or changes the state. Nothing slow may happen inside.
@@ -75,18 +80,20 @@ impl Account {
     }
     /// Puts another blocklist in place; nothing else keeps the flag right.
     pub fn set_blocked(&self, state: &mut State, entries: &[Jid]) {
-        state.blocked = Blocked::new(entries).map(Arc::new);
-        match state.blocked {
-            Some(_) => self.flags.set(flags::ACCOUNT_BLOCKS),
-            None => {
-                self.flags.clear(flags::ACCOUNT_BLOCKS);
-                false
-            }
-        };
+        let blocked = Blocked::new(entries).map(Arc::new);
+        if blocked.is_some() {
+            self.flags.set(flags::ACCOUNT_BLOCKS);
+        } else {
+            self.flags.clear(flags::ACCOUNT_BLOCKS);
+        }
+        state.rare(|rare| rare.blocked = blocked);
     }
     /// The blocklist, if there is one.
     pub fn blocked(&self) -> Option<Arc<Blocked>> {
-        if self.flags.has(flags::ACCOUNT_BLOCKS) { self.state.lock().blocked.clone() } else { None }
+        if !self.flags.has(flags::ACCOUNT_BLOCKS) {
+            return None;
+        }
+        self.state.lock().rare.as_ref()?.blocked.clone()
     }
     /// Whether the account has blocked this address.
     pub fn blocks(&self, jid: JidRef<'_>) -> bool {
@@ -113,6 +120,24 @@ impl Account {
 }
 
 impl State {
+    fn rare<T>(&mut self, f: impl FnOnce(&mut Rare) -> T) -> T {
+        let mut rare = self.rare.take().unwrap_or_default();
+        let done = f(&mut rare);
+        self.rare = Some(rare).filter(|r| r.prefetched.is_some() || r.blocked.is_some());
+        done
+    }
+    /// The roster as the login read it, until somebody takes it.
+    pub fn prefetched(&self) -> Option<&RosterSnapshot> {
+        self.rare.as_ref()?.prefetched.as_ref()
+    }
+    /// Takes that roster; nothing if it is outdated or gone.
+    pub fn take_prefetched(&mut self) -> Option<RosterSnapshot> {
+        self.prefetched()?;
+        self.rare(|rare| rare.prefetched.take())
+    }
+    pub(crate) fn set_prefetched(&mut self, roster: RosterSnapshot) {
+        self.rare(|rare| rare.prefetched = Some(roster));
+    }
     /// Fills the view from the store's answer.
     pub fn load(&mut self, items: &[RosterItem], version: u64) {
         let mut contacts: Vec<Contact> = items.iter().map(Contact::of).collect();
@@ -124,7 +149,7 @@ impl State {
     /// be wrong about this contact then.
     #[must_use = "a view that is out of order must be read again"]
     pub fn apply(&mut self, hash: u64, after: Option<&RosterItem>, version: u64) -> bool {
-        self.prefetched = None;
+        self.take_prefetched();
         let in_order = version >= self.roster_version;
         self.roster_version = self.roster_version.max(version);
         let place = self.contacts.binary_search_by_key(&hash, |c| c.hash);

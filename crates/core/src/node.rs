@@ -291,7 +291,9 @@ impl Node {
                         }
                         state.waiting |= offline > 0 || changed & !ROSTER_BITS != 0;
                         if !stale && state.roster_version == roster_version {
-                            state.prefetched = snapshot.take().map(Box::new);
+                            if let Some(snapshot) = snapshot.take() {
+                                state.set_prefetched(snapshot);
+                            }
                         }
                         let session = Arc::new(Session::new(account.clone(), link.clone(), jid.clone()));
                         if ephemeral {

@@ -180,7 +180,7 @@ impl Connection {
             return None;
         }
         // The roster that the login read is of no use any more if nobody asked for it by now.
-        session.account.with(|state| state.prefetched = None);
+        session.account.with(|state| drop(state.take_prefetched()));
         if self.probed {
             // RFC 6120 section 4.6.1.
             return Some(Next::End(Some(

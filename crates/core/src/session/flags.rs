@@ -3,7 +3,7 @@
 //! Bits below 32 belong to sessions, those from 32 on to accounts; see [`crate::account::Account::flags`]. A chain on
 //! the sender's side sees both of the sender, one on the recipient's side those of the recipient's account.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bits of features. The numbers are given out here, so that two features never share one.
 #[derive(Debug, Default)]
@@ -33,6 +33,29 @@ pub const ACCOUNT_CARBONS: u64 = 1 << 32;
 pub const ACCOUNT_BLOCKS: u64 = 1 << 33;
 /// Bits that mean *since the resource became available*: cleared when it becomes unavailable.
 pub const SINCE_AVAILABLE: u64 = OFFLINE_FETCHED | REQUESTS_SHOWN;
+
+/// Bits of an account: the upper half of the same 64, in four bytes.
+#[derive(Debug, Default)]
+pub struct AccountFlags(AtomicU32);
+
+impl AccountFlags {
+    /// All bits.
+    pub fn get(&self) -> u64 {
+        u64::from(self.0.load(Ordering::Relaxed)) << 32
+    }
+    /// Whether all of `bits` are set.
+    pub fn has(&self, bits: u64) -> bool {
+        self.get() & bits == bits
+    }
+    /// Sets bits.
+    pub fn set(&self, bits: u64) {
+        self.0.fetch_or((bits >> 32) as u32, Ordering::Relaxed);
+    }
+    /// Clears bits.
+    pub fn clear(&self, bits: u64) {
+        self.0.fetch_and(!((bits >> 32) as u32), Ordering::Relaxed);
+    }
+}
 
 impl Flags {
     /// All bits.

@@ -85,11 +85,11 @@ fn build(b: &mut Builder<'_>) {
     b.iq(OTHERS_SET, |_: &mut IqRequest<'_>| forbidden());
     // Last, so that whoever needs the roster of the login has had it.
     b.available(Phase::Notify, Interest::ALL, |ctx: &mut AvailableCtx<'_>| {
-        ctx.session.account.with(|state| state.prefetched = None);
+        ctx.session.account.with(|state| drop(state.take_prefetched()));
         Flow::Next
     });
     b.closing(Phase::Notify, Interest::ALL, |ctx: &mut ClosingCtx<'_>| {
-        ctx.session.account.with(|state| state.prefetched = None);
+        ctx.session.account.with(|state| drop(state.take_prefetched()));
         Flow::Next
     });
 }
@@ -125,7 +125,7 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
     if session.flags.has(flags::EPHEMERAL) {
         return IqFlow::Reply(Ok(result(&RosterSnapshot { version: 0, items: Vec::new() })));
     }
-    if let Some(roster) = account.with(|state| state.prefetched.take()) {
+    if let Some(roster) = account.with(|state| state.take_prefetched()) {
         return IqFlow::Reply(Ok(answer(&roster, known.as_deref())));
     }
     let (node, account) = (request.node.clone(), account.clone());

@@ -344,7 +344,7 @@ fn show_requests(ctx: &mut AvailableCtx<'_>) -> Flow {
     let account = &ctx.session.account;
     let prefetched = account.with(|state| {
         let open = state.contacts().iter().any(|c| c.subscription.has(Subscription::PENDING_IN));
-        open.then(|| state.prefetched.as_ref().map(|roster| requests(&roster.items, ctx.session.bare())))
+        open.then(|| state.prefetched().map(|roster| requests(&roster.items, ctx.session.bare())))
     });
     match prefetched {
         None => {}

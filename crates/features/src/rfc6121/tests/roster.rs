@@ -251,9 +251,9 @@ fn an_anonymous_user_has_an_empty_roster_that_stays_empty() {
 fn the_roster_of_the_login_is_given_up_when_the_resource_becomes_available() {
     let engine = strangers();
     let juliet = engine.connect(JULIET, "balcony");
-    assert!(juliet.session.account.with(|state| state.prefetched.is_some()));
+    assert!(juliet.session.account.with(|state| state.prefetched().is_some()));
     juliet.send("<presence/>");
-    assert!(juliet.session.account.with(|state| state.prefetched.is_none()));
+    assert!(juliet.session.account.with(|state| state.prefetched().is_none()));
 }
 
 #[test]
