@@ -1,0 +1,180 @@
+use super::*;
+use crate::{ErrorType, StanzaCondition, StanzaError};
+use xml::{Limits, Scope, Tree};
+
+fn read(text: &str) -> Result<Form, FormError> {
+    let scope = Scope::client();
+    let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
+    Form::read(tree.root())
+}
+fn written(form: &Form) -> String {
+    let mut out = Vec::new();
+    form.write(&mut Writer::new(&mut out));
+    String::from_utf8(out).unwrap()
+}
+fn submit(fields: &str) -> Form {
+    read(&format!("<x xmlns='jabber:x:data' type='submit'>{fields}</x>")).unwrap()
+}
+
+/// Example 2 of XEP-0004, a little shorter, with every type.
+fn bot() -> Form {
+    Form::typed(FormKind::Form, "jabber:bot")
+        .title("Bot Configuration")
+        .instructions("Fill out this form to configure your new bot!")
+        .field(Field::fixed("Section 1: Bot Info"))
+        .field(Field::new(FieldKind::TextSingle, "botname").label("The name of your bot").required())
+        .field(Field::new(FieldKind::TextMulti, "description").label("Helpful description"))
+        .field(Field::boolean("public", false).label("Public bot?").desc("Seen by all"))
+        .field(Field::new(FieldKind::TextPrivate, "password"))
+        .field(
+            Field::new(FieldKind::ListMulti, "features")
+                .option("Contests", "contests")
+                .option("News", "news")
+                .value("news"),
+        )
+        .field(Field::new(FieldKind::ListSingle, "maxsubs").value("20").option("10", "10").option("20", "20"))
+        .field(Field::new(FieldKind::JidMulti, "invitelist"))
+        .field(Field::new(FieldKind::JidSingle, "owner"))
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let form = bot();
+    let text = written(&form);
+    assert!(
+        text.starts_with(
+            "<x xmlns='jabber:x:data' type='form'><title>Bot Configuration</title>\
+             <instructions>Fill out this form to configure your new bot!</instructions>\
+             <field var='FORM_TYPE' type='hidden'><value>jabber:bot</value></field>\
+             <field type='fixed'><value>Section 1: Bot Info</value></field>\
+             <field var='botname' type='text-single' label='The name of your bot'><required/></field>"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("<option label='Contests'><value>contests</value></option>"), "{text}");
+    assert!(text.contains("label='Public bot?'><desc>Seen by all</desc><value>0</value></field>"), "{text}");
+    assert_eq!(read(&text).unwrap(), form);
+}
+
+#[test]
+fn section_3_4_a_table_has_columns_and_rows() {
+    let table = Form::typed(FormKind::Result, "jabber:iq:search")
+        .column(FieldKind::JidSingle, "jid", "Address")
+        .column(FieldKind::TextSingle, "first", "Given Name")
+        .item(vec![Field::cell("jid", "benvolio@example.com"), Field::cell("first", "B & B")])
+        .item(vec![Field::cell("jid", "romeo@example.com"), Field::cell("first", "")]);
+    let text = written(&table);
+    assert!(
+        text.ends_with(
+            "<reported><field var='jid' type='jid-single' label='Address'/>\
+             <field var='first' type='text-single' label='Given Name'/></reported>\
+             <item><field var='jid'><value>benvolio@example.com</value></field>\
+             <field var='first'><value>B &amp; B</value></field></item>\
+             <item><field var='jid'><value>romeo@example.com</value></field><field var='first'><value/></field></item></x>"
+        ),
+        "{text}"
+    );
+    assert_eq!(read(&text).unwrap(), table);
+}
+
+#[test]
+fn a_submission_is_held_against_the_form() {
+    let sent = submit(
+        "<field var='botname'><value>The Jabber Bot</value></field>\
+         <field var='description'><value>a</value><value/><value>b</value></field>\
+         <field var='public'><value>true</value></field><field var='password'><value/></field>\
+         <field var='features'><value>news</value><value>news</value></field>\
+         <field var='invitelist'><value>Juliet@Example.ORG</value><value>juliet@example.org</value></field>\
+         <field var='unknown' type='boolean'><value>perhaps</value></field>",
+    );
+    let form = bot().accept(&sent).unwrap();
+    assert_eq!(form.form_type(), Some("jabber:bot"), "an absent type means the form that was shown");
+    assert_eq!(form.value("botname"), Some("The Jabber Bot"));
+    assert_eq!(form.text("description"), "a\n\nb");
+    assert_eq!(form.bool("public"), Some(true));
+    assert_eq!(form.value("public"), Some("1"));
+    assert_eq!(form.values("password"), &[] as &[String], "an empty value is no value");
+    assert!(form.get("password").is_some(), "but the field was submitted");
+    assert_eq!(form.values("features"), ["news"]);
+    assert_eq!(form.values("invitelist"), ["juliet@example.org"]);
+    assert!(form.get("maxsubs").is_none(), "what was left out keeps its value");
+    assert!(form.get("unknown").is_none());
+}
+
+#[test]
+fn wrong_submissions_are_told_in_one_sentence() {
+    let name = "<field var='botname'><value>x</value></field>";
+    for (fields, text) in [
+        (String::new(), "the field \"botname\" must be filled in"),
+        ("<field var='botname'><value/></field>".into(), "the field \"botname\" must be filled in"),
+        (
+            "<field var='botname'><value>a</value><value>b</value></field>".into(),
+            "the field \"botname\" takes one value only",
+        ),
+        (
+            format!("{name}<field var='public'><value>maybe</value></field>"),
+            "the field \"public\" must be true or false",
+        ),
+        (
+            format!("{name}<field var='maxsubs'><value>30</value></field>"),
+            "the field \"maxsubs\" has a value that is not one of its options",
+        ),
+        (
+            format!("{name}<field var='owner'><value>a@@b</value></field>"),
+            "the field \"owner\" must be an address",
+        ),
+        (
+            format!("{name}<field var='FORM_TYPE'><value>jabber:iq:search</value></field>"),
+            "the form must be of the type jabber:bot",
+        ),
+    ] {
+        assert_eq!(bot().accept(&submit(&fields)).unwrap_err().as_str(), text);
+    }
+    let error: StanzaError = FormError::new("no").into();
+    assert_eq!((error.condition, error.kind), (StanzaCondition::NotAcceptable, ErrorType::Modify));
+    let cancelled = Form::new(FormKind::Cancel);
+    assert_eq!(bot().accept(&cancelled).unwrap_err().as_str(), "the form must be of type submit");
+}
+
+#[test]
+fn bad_forms_are_refused() {
+    let many = |n: usize, what: &str| {
+        let body: String = (0..n).map(|i| what.replace('#', &i.to_string())).collect();
+        format!("<x xmlns='jabber:x:data' type='submit'>{body}</x>")
+    };
+    let values = |n: usize| many(1, &format!("<field var='v'>{}</field>", "<value>a</value>".repeat(n)));
+    for (text, sentence) in [
+        ("<x xmlns='jabber:x:data'/>".to_owned(), "a form needs a type"),
+        (
+            "<x xmlns='jabber:x:data' type='error'/>".to_owned(),
+            "a form is of type form, submit, cancel or result",
+        ),
+        (many(1, "<field/>"), "a field needs a name"),
+        (many(2, "<field var='v'/>"), "the field \"v\" is there twice"),
+        (many(1, "<field var='v'><option/></field>"), "the field \"v\" has an option without a value"),
+        (many(MOST_FIELDS + 1, "<field var='#'/>"), "the form has too many fields"),
+        (many(MOST_FIELDS + 1, "<item/>"), "the form has too many fields"),
+        (values(MOST_VALUES + 1), "the form has too many values"),
+        (many(MOST_VALUES + 1, "<instructions/>"), "the form has too many values"),
+    ] {
+        assert_eq!(read(&text).unwrap_err().as_str(), sentence);
+    }
+    assert_eq!(read(&many(MOST_FIELDS, "<field var='#'/>")).unwrap().fields.len(), MOST_FIELDS);
+    assert!(read(&values(MOST_VALUES)).is_ok());
+    let long = "x".repeat(10_000);
+    let error = read(&many(2, &format!("<field var='{long}'/>"))).unwrap_err();
+    assert!(error.as_str().len() < 128, "a name is not repeated at any length");
+}
+
+#[test]
+fn unknown_types_are_text_and_foreign_elements_are_skipped() {
+    let form = read(
+        "<x xmlns='jabber:x:data' type='form'><item xmlns='urn:other'/><field var='v' type='color'>\
+         <value>red</value><validate xmlns='http://jabber.org/protocol/xdata-validate'/></field></x>",
+    )
+    .unwrap();
+    assert_eq!((form.items.len(), form.fields[0].kind()), (0, FieldKind::TextSingle));
+    assert_eq!(form.value("v"), Some("red"));
+    assert_eq!(form.value("w"), None);
+    assert_eq!(form.bool("v"), None);
+}

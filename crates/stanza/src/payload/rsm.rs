@@ -1,0 +1,207 @@
+//! Result set management: XEP-0059 1.0, section 2: which part of a list is wanted, and which part is given.
+//!
+//! Left out: the lists themselves; a feature maps [`Place`] onto its storage.
+//!
+//! The trap: an empty `<before/>` asks for the last page, and `<max>0</max>` for the count alone. A `max` above what the
+//! server gives is no mistake; the page is just shorter.
+
+use xml::{Node, Ns, Writer};
+
+use crate::{StanzaCondition, StanzaError};
+
+/// The longest id of an item that is read, in bytes; no server gave a longer one out.
+pub const ID_BYTES: usize = 1024;
+
+/// Where the page begins or ends.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Place {
+    /// At the beginning.
+    #[default]
+    First,
+    /// Behind this item (section 2.2).
+    After(String),
+    /// In front of this item (section 2.3).
+    Before(String),
+    /// At the end (section 2.5).
+    Last,
+    /// At the item of this number, from 0 (section 2.6).
+    Index(u32),
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Request {
+    /// The most items on the page; `None` leaves it to the server.
+    pub max: Option<u32>,
+    /// Where.
+    pub place: Place,
+}
+
+/// What is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Answer<'a> {
+    /// Ids of the first and the last item of the page; `None` for an empty page.
+    pub ends: Option<(&'a str, &'a str)>,
+    /// The number of the first item, from 0, if it is known.
+    pub index: Option<u64>,
+    /// Items of the whole list, if it is known; may be about right.
+    pub count: Option<u64>,
+}
+
+impl Request {
+    /// Reads the `<set/>` among the children of `parent`; `None` if there is none.
+    ///
+    /// # Errors
+    /// `bad-request`: a number that is none, an id of more than [`ID_BYTES`], more than one place.
+    pub fn of(parent: Node<'_>) -> Result<Option<Request>, StanzaError> {
+        parent.child("set", Ns::Rsm).map(Request::read).transpose()
+    }
+
+    /// Reads `<set/>`.
+    ///
+    /// # Errors
+    /// As [`Request::of`].
+    pub fn read(set: Node<'_>) -> Result<Request, StanzaError> {
+        let mut request = Request::default();
+        let mut places = 0;
+        for child in set.child_elements().filter(|c| c.ns() == Some(Ns::Rsm)) {
+            let text = child.text();
+            let place = match child.name() {
+                "max" => {
+                    request.max = Some(number(&text)?);
+                    continue;
+                }
+                "after" if text.is_empty() => Place::First,
+                "after" => Place::After(id(&text)?),
+                "before" if text.is_empty() => Place::Last,
+                "before" => Place::Before(id(&text)?),
+                "index" => Place::Index(number(&text)?),
+                _ => continue,
+            };
+            places += 1;
+            request.place = place;
+        }
+        if places > 1 {
+            return Err(bad("a page has one place: after, before or index"));
+        }
+        Ok(request)
+    }
+
+    /// Items on the page: what was asked for, but at most `most`.
+    pub fn limit(&self, most: u32) -> u32 {
+        self.max.unwrap_or(most).min(most)
+    }
+}
+
+impl Answer<'_> {
+    /// Writes `<set/>`.
+    pub fn write(&self, w: &mut Writer<'_>) {
+        w.start_ns("set", Ns::Rsm);
+        if let Some((first, last)) = self.ends {
+            w.start("first");
+            if let Some(index) = self.index {
+                w.attr("index", &index.to_string());
+            }
+            w.text(first).end();
+            w.leaf("last", last);
+        }
+        if let Some(count) = self.count {
+            w.leaf("count", &count.to_string());
+        }
+        w.end();
+    }
+}
+
+fn bad(text: &'static str) -> StanzaError {
+    StanzaError::new(StanzaCondition::BadRequest).text(text)
+}
+
+/// A number that is too large for us asks for more than there is.
+fn number(text: &str) -> Result<u32, StanzaError> {
+    let text = text.trim();
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(bad("a number of a result set is not a number"));
+    }
+    Ok(text.parse().unwrap_or(u32::MAX))
+}
+
+fn id(text: &str) -> Result<String, StanzaError> {
+    if text.len() > ID_BYTES {
+        return Err(bad("the id of an item is too long"));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xml::{Limits, Scope, Tree};
+
+    fn read(inner: &str) -> Result<Request, StanzaError> {
+        let text =
+            format!("<query xmlns='u:v'><set xmlns='http://jabber.org/protocol/rsm'>{inner}</set></query>");
+        let scope = Scope::client();
+        let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
+        Request::of(tree.root()).map(Option::unwrap)
+    }
+
+    #[test]
+    fn requests_of_sections_2_1_to_2_7() {
+        let ten = |place| Request { max: Some(10), place };
+        for (inner, request) in [
+            ("", Request::default()),
+            ("<max>10</max>", ten(Place::First)),
+            (
+                "<max>10</max><after>peterpan@neverland.lit</after>",
+                ten(Place::After("peterpan@neverland.lit".into())),
+            ),
+            (
+                "<max>10</max><before>peter@pixyland.org</before>",
+                ten(Place::Before("peter@pixyland.org".into())),
+            ),
+            ("<max>10</max><before/>", ten(Place::Last)),
+            ("<max>10</max><after/>", ten(Place::First)),
+            ("<index>371</index><max>10</max>", ten(Place::Index(371))),
+            ("<max> 0 </max>", Request { max: Some(0), place: Place::First }),
+            ("<max>99999999999999999999</max>", Request { max: Some(u32::MAX), place: Place::First }),
+            ("<max xmlns='u:x'>x</max>", Request::default()),
+        ] {
+            assert_eq!(read(inner).unwrap(), request, "{inner}");
+        }
+        assert_eq!(ten(Place::First).limit(5), 5);
+        assert_eq!(Request::default().limit(50), 50);
+    }
+
+    #[test]
+    fn nonsense_is_a_bad_request() {
+        let long = format!("<after>{}</after>", "x".repeat(ID_BYTES + 1));
+        for inner in [
+            "<max/>",
+            "<max>-1</max>",
+            "<max>ten</max>",
+            "<index>+1</index>",
+            "<before>a</before><after>b</after>",
+            &long,
+        ] {
+            assert_eq!(read(inner).unwrap_err().condition, StanzaCondition::BadRequest, "{inner}");
+        }
+    }
+
+    #[test]
+    fn answers_name_the_ends_of_the_page() {
+        let written = |answer: Answer<'_>| {
+            let mut out = Vec::new();
+            answer.write(&mut Writer::new(&mut out));
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            written(Answer { ends: Some(("a<b", "c")), index: Some(10), count: Some(800) }),
+            "<set xmlns='http://jabber.org/protocol/rsm'><first index='10'>a&lt;b</first><last>c</last>\
+             <count>800</count></set>"
+        );
+        assert_eq!(
+            written(Answer { count: Some(790), ..Answer::default() }),
+            "<set xmlns='http://jabber.org/protocol/rsm'><count>790</count></set>"
+        );
+    }
+}
