@@ -4,6 +4,7 @@
 #   make test    everything that can be tested on one machine, real clients included
 #   make lint    format, clippy and the rules of the house
 #   make bench   measure a release build against its budgets (minutes; wants a quiet machine)
+#   make bench-peers  Throng beside ejabberd and Prosody (from Debian, as root; about twelve minutes)
 #   make bench-load  the load generator beside Tsung 1.7, against ejabberd (from Debian, as root; eight minutes)
 #   make fuzz    feed the parsers with noise (needs cargo-fuzz and a nightly compiler)
 
@@ -15,7 +16,7 @@ CONFIG ?=
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: all run build test clients lint bench bench-load fuzz help
+.PHONY: all run build test clients lint bench bench-peers bench-load fuzz help
 .DEFAULT_GOAL := help
 
 help:
@@ -47,6 +48,10 @@ lint:
 bench:
 	$(CARGO) build --release -p throng-server
 	$(CARGO) run --release --quiet -p throng-xtask -- bench all
+
+bench-peers:
+	$(CARGO) build --release -p throng-server
+	$(CARGO) run --release --quiet -p throng-xtask -- bench peers
 
 # Its clients are programs of their own, so xtask itself need not be optimised.
 bench-load:

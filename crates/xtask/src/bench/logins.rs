@@ -59,13 +59,13 @@ const BUDGET: f64 = 0.20;
 const PLAIN_BUDGET: f64 = 1.1;
 
 /// A wave's figures: milliseconds of CPU a login, logins a second, milliseconds of CPU a close.
-struct Wave {
-    login: f64,
-    rate: f64,
+pub(crate) struct Wave {
+    pub(crate) login: f64,
+    pub(crate) rate: f64,
     close: f64,
 }
 
-struct Bench {
+pub(crate) struct Bench {
     driver: Driver,
     cpu: Cpu,
     next: usize,
@@ -73,13 +73,13 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(target: &Target, accounts: usize) -> Result<Self> {
+    pub(crate) fn new(target: &Target, accounts: usize) -> Result<Self> {
         let mut driver = target.driver()?;
         driver.profile.available = false;
         Ok(Self { driver, cpu: target.cpu()?, next: 0, accounts })
     }
 
-    fn wave(&mut self, size: usize, at_once: usize) -> Result<Wave> {
+    pub(crate) fn wave(&mut self, size: usize, at_once: usize) -> Result<Wave> {
         if self.next + size > self.accounts {
             self.next = 0;
         }

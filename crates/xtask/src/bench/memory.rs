@@ -138,7 +138,7 @@ fn variant(args: &Args, contacts: usize, security: Security, report: &mut Report
 }
 
 /// Resident bytes when the server is idle and its memory no longer moves.
-fn settled(target: &Target, driver: &mut Driver) -> Result<f64> {
+pub(super) fn settled(target: &Target, driver: &mut Driver) -> Result<f64> {
     const STEP: Duration = Duration::from_millis(500);
     let mut cpu = target.cpu()?;
     let (begun, mut last, mut quiet) = (now(), 0_u64, 0);

@@ -47,6 +47,8 @@ enum Bench {
     Memory(memory::Args),
     /// CPU of a presence delivered.
     Presence(presence::Args),
+    /// Throng beside ejabberd and Prosody: memory, logins, messages, presence.
+    Peers(peers::compare::Args),
     /// The load generator beside Tsung 1.7, with the same scenario against ejabberd.
     Load(peers::load::Args),
     /// Memory and CPU of the load generator itself.
@@ -92,6 +94,7 @@ fn measure(bench: &Bench) -> Result<ExitCode> {
         Bench::Login(args) => logins::run(args, &mut report)?,
         Bench::Memory(args) => memory::run(args, &mut report)?,
         Bench::Presence(args) => presence::run(args, &mut report)?,
+        Bench::Peers(args) => return peers::compare::run(args),
         Bench::Load(args) => peers::load::run(args, &mut report)?,
         Bench::Generator(args) => peers::generator::run(args, &mut report)?,
         Bench::All(options) => {

@@ -125,7 +125,7 @@ impl Toggles {
     }
 }
 
-fn stamp_of(element: &[u8]) -> Option<u64> {
+pub(super) fn stamp_of(element: &[u8]) -> Option<u64> {
     if !element.starts_with(b"<presence") {
         return None;
     }

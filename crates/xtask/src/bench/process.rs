@@ -1,6 +1,6 @@
 //! Processes that a bench starts or watches: starting, ending, CPU and resident memory.
 //!
-//! CPU is the sum of `/proc/PID/task/*/schedstat` (nanoseconds). Threads that ended between two readings count as they were last seen;
+//! What is watched is a process with all that descend from it. CPU is the sum of `/proc/PID/task/*/schedstat` (nanoseconds). Threads that ended between two readings count as they were last seen;
 //! `/proc/PID/stat` (10 ms steps, ended threads included) is the check on it. Kernel work on the process's behalf is counted as the kernel
 //! accounts it: loopback delivery mostly falls to the sender.
 //!
@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::clock::now;
+use super::peers::tree::pids;
 use super::report::note;
 
 /// Children and data folders to remove when a signal ends the bench.
@@ -91,6 +92,12 @@ impl Guarded {
     /// Waits for the process to end by itself.
     pub(crate) fn wait(&mut self) -> Result<ExitStatus> {
         Ok(self.0.wait()?)
+    }
+
+    /// Ends the process at once (SIGKILL) and waits for its end.
+    pub(crate) fn kill(mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 
     /// Fails when the process has ended.
@@ -182,39 +189,52 @@ impl Drop for Folder {
     }
 }
 
-/// Reads a process's CPU time as it grows.
+/// Reads the CPU time of a process and its descendants as it grows.
 pub(crate) struct Cpu {
-    id: u32,
-    threads: HashMap<String, u64>,
+    root: u32,
+    /// Nanoseconds by process and thread.
+    threads: HashMap<(u32, u32), u64>,
+    /// User and system time by process, in nanoseconds.
+    processes: HashMap<u32, u64>,
     last: (u64, u64),
 }
 
 impl Cpu {
     /// Begins to watch a process.
-    pub(crate) fn watch(id: u32) -> Result<Self> {
-        let mut cpu = Self { id, threads: HashMap::new(), last: (0, 0) };
+    pub(crate) fn watch(root: u32) -> Result<Self> {
+        let mut cpu = Self { root, threads: HashMap::new(), processes: HashMap::new(), last: (0, 0) };
         cpu.last = cpu.read()?;
         Ok(cpu)
     }
 
     fn read(&mut self) -> Result<(u64, u64)> {
-        let folder = format!("/proc/{}/task", self.id);
-        for task in fs::read_dir(&folder).with_context(|| format!("process {} is not there", self.id))? {
-            let task = task?;
-            // A thread may end between the listing and the reading.
-            if let Some(nanos) = fs::read_to_string(task.path().join("schedstat"))
-                .ok()
-                .and_then(|text| text.split_whitespace().next()?.parse().ok())
-            {
-                self.threads.insert(task.file_name().to_string_lossy().into_owned(), nanos);
+        for id in pids(self.root) {
+            if self.read_one(id).is_none() && id == self.root {
+                bail!("process {id} is not there");
             }
         }
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id))?;
+        Ok((self.threads.values().sum(), self.processes.values().sum()))
+    }
+
+    /// Nothing when the process is gone; what it used before stays counted.
+    fn read_one(&mut self, id: u32) -> Option<()> {
+        for task in fs::read_dir(format!("/proc/{id}/task")).ok()? {
+            // A thread may end between the listing and the reading.
+            let Ok(task) = task else { continue };
+            let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
+            let text = fs::read_to_string(task.path().join("schedstat"));
+            let nanos = text.ok().and_then(|text| text.split_whitespace().next()?.parse().ok());
+            if let (Some(thread), Some(nanos)) = (thread, nanos) {
+                self.threads.insert((id, thread), nanos);
+            }
+        }
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         // Fields 14 and 15 (user and system time, in hundredths of a second); the name in field 2 may hold spaces.
         let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
         let ticks: u64 =
             behind.split_whitespace().skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum();
-        Ok((self.threads.values().sum(), ticks * 10_000_000))
+        self.processes.insert(id, ticks * 10_000_000);
+        Some(())
     }
 
     /// Nanoseconds of CPU since the last call (or since `watch`).
@@ -228,14 +248,19 @@ impl Cpu {
     }
 }
 
-/// Resident memory of a process in bytes (`Rss` of `/proc/PID/smaps_rollup`).
-pub(crate) fn resident(id: u32) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup"))
-        .with_context(|| format!("the memory of process {id} cannot be read"))?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
-        .map(|kilobytes| kilobytes * 1024)
-        .context("smaps_rollup has no Rss")
+/// Resident memory of a process and its descendants in bytes (`Rss` of `/proc/PID/smaps_rollup`; shared pages count in each).
+pub(crate) fn resident(root: u32) -> Result<u64> {
+    let one = |id: u32| -> Result<u64> {
+        let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup"))
+            .with_context(|| format!("the memory of process {id} cannot be read"))?;
+        text.lines()
+            .find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
+            .map(|kilobytes| kilobytes * 1024)
+            .context("smaps_rollup has no Rss")
+    };
+    let descendants = pids(root).into_iter().filter(|id| *id != root);
+    // A descendant may end between the listing and the reading.
+    Ok(one(root)? + descendants.filter_map(|id| one(id).ok()).sum::<u64>())
 }
 
 #[cfg(test)]

@@ -104,14 +104,7 @@ impl Target {
         let mut profile = options.profile();
         profile.security = need.security;
         if let (Some(address), Some(id)) = (options.target, options.pid) {
-            return Ok(Self {
-                child: None,
-                _folder: None,
-                id,
-                address,
-                profile,
-                password: options.password.clone(),
-            });
+            return Ok(Self::running(id, address, profile, &options.password));
         }
         let program = program(options)?;
         let folder = Folder::new(options.keep)?;
@@ -147,6 +140,11 @@ impl Target {
             password: options.password.clone(),
         };
         target.listening(&log)
+    }
+
+    /// A server that runs already and ends without this value. All accounts have `password`.
+    pub(crate) fn running(id: u32, address: SocketAddr, profile: Profile, password: &str) -> Self {
+        Self { child: None, _folder: None, id, address, profile, password: password.to_owned() }
     }
 
     /// Starts the relay.

@@ -40,7 +40,7 @@ enum What {
 /// Carries a command out. Exit code 2 when it could not be.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let result = match &args.what {
-        What::Setup => setup(),
+        What::Setup => setup(&[]),
         What::Up { peer, wanted } => keep(*peer, wanted),
     };
     match result {
@@ -52,9 +52,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Installs what is missing.
-pub(super) fn setup() -> Result<()> {
-    let status = Command::new("sh").arg(recipe("setup.sh")).status()?;
+/// Installs what is missing of these packages; of all that `setup.sh` knows when there are none.
+pub(super) fn setup(packages: &[&str]) -> Result<()> {
+    let status = Command::new("sh").arg(recipe("setup.sh")).args(packages).status()?;
     ensure!(status.success(), "setup.sh ended with {status}");
     Ok(())
 }

@@ -7,7 +7,9 @@
 //! mapper is started.
 //!
 //! Filling a million contacts takes most of a minute, so the filled tables are kept in `prepared/` and copied for each start. Their
-//! `stamp` says what they hold; other accounts, another recipe or another ejabberd make them anew.
+//! `stamp` says what they hold; other accounts, another recipe or another ejabberd make them anew. All forms share them.
+//!
+//! The stock form is that of the file that Debian's package installs (`peers/ejabberd-stock.yml`), its listeners and limits left out.
 //!
 //! The trap: idle schedulers of Erlang spin before they sleep (`+sbwt`), which counts as CPU. It is left as it is by default.
 
@@ -20,7 +22,7 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Resource, getrlimit};
 
 use super::super::report::note;
-use super::{DOMAIN, Passwords, Wanted, finish, fresh, installed, recipe};
+use super::{DOMAIN, Form, Passwords, Peer, Wanted, finish, fresh, installed, recipe};
 
 /// How ejabberd keeps its tables, in the form in which it writes the file itself (`ejabberd_mnesia:dump_schema/0`).
 const SCHEMA: &str = "\
@@ -52,8 +54,9 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
     installed("erl")?;
     let libraries = applications()?;
     let config = folder.join("ejabberd.yml");
-    fs::write(&config, configuration(wanted, address))?;
-    let prepared = folder.join("prepared").join(format!("{}x{}", wanted.accounts, wanted.roster));
+    fs::write(&config, configuration(wanted, address)?)?;
+    let shared = super::folder(Peer::Ejabberd.name())?;
+    let prepared = shared.join("prepared").join(format!("{}x{}", wanted.accounts, wanted.roster));
     let fill = fs::read_to_string(recipe("fill.erl"))?;
     let stamp = format!(
         "{:?} {} {} {} {}\n{SCHEMA}{fill}",
@@ -120,8 +123,19 @@ fn erlang(libraries: &Path, folder: &Path, config: &Path, data: &Path) -> Comman
     command
 }
 
-fn configuration(wanted: &Wanted, address: SocketAddr) -> String {
-    format!(
+fn configuration(wanted: &Wanted, address: SocketAddr) -> Result<String> {
+    let modules = match wanted.form {
+        Form::Usual => ["caps", "disco", "offline", "ping", "roster", "time", "version"].as_slice(),
+        Form::Lean => &["disco", "ping", "roster"],
+        Form::Stock => &[],
+    };
+    let modules = if modules.is_empty() {
+        fs::read_to_string(recipe("ejabberd-stock.yml"))?
+    } else {
+        let lines: String = modules.iter().map(|module| format!("  mod_{module}: {{}}\n")).collect();
+        format!("modules:\n{lines}")
+    };
+    Ok(format!(
         "loglevel: warning\n\
          hosts:\n  - {DOMAIN}\n\
          listen:\n  -\n    port: {port}\n    ip: \"{ip}\"\n    module: ejabberd_c2s\n    access: all\n    shaper: none\n\
@@ -129,13 +143,13 @@ fn configuration(wanted: &Wanted, address: SocketAddr) -> String {
          auth_method: internal\nauth_password_format: {format}\nauth_scram_hash: sha\n\
          disable_sasl_mechanisms: [\"digest-md5\", \"X-OAUTH2\"]\n\
          default_db: mnesia\ncache_size: {cache}\n\
-         modules:\n  mod_caps: {{}}\n  mod_disco: {{}}\n  mod_offline: {{}}\n  mod_ping: {{}}\n  mod_roster: {{}}\n  mod_time: {{}}\n  mod_version: {{}}\n",
+         {modules}",
         // The rule of its documentation: the users online, for rosters times 20.
         cache = wanted.accounts.max(50) * 20,
         port = address.port(),
         ip = address.ip(),
         format = if wanted.passwords == Passwords::Scram { "scram" } else { "plain" },
-    )
+    ))
 }
 
 /// Copies a folder with what is in it.

@@ -89,7 +89,7 @@ struct Work {
 
 /// Runs both generators and judges the ratios.
 pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
-    command::setup()?;
+    command::setup(&["ejabberd", "tsung"])?;
     ensure!(
         args.users > 0 && args.rate > 0 && args.messages > 0,
         "users, rate and messages must be positive"

@@ -1,8 +1,8 @@
 //! Other servers beside Throng, started the same way with the same accounts: ejabberd and Prosody as Debian packages them.
 //!
 //! `peers/setup.sh` installs them. Each server has its own port, its data under `target/peers/NAME`, the domain `localhost`, no TLS (SCRAM-SHA-1 and
-//! PLAIN over plain TCP), no rate limits, and the modules for what Throng does too: roster, presence, messages, offline messages, disco,
-//! ping, time and version. The stores are those that each server brings: SQLite, Mnesia, files. Passwords are SCRAM keys of 4096 rounds.
+//! PLAIN over plain TCP), no rate limits, and the modules of its [`Form`].
+//! The stores are those that each server brings: SQLite, Mnesia, files. Passwords are SCRAM keys of 4096 rounds.
 //!
 //! Accounts are `u0`, `u1`, …, one password for all, with the mutual ring roster of [`ring`]. After each start one of them logs in
 //! and its contacts are counted, so that a server without its rosters is never measured.
@@ -22,7 +22,9 @@ use super::clock::now;
 use super::process::Guarded;
 use super::report::note;
 
+mod broadcasts;
 pub(crate) mod command;
+pub(crate) mod compare;
 mod ejabberd;
 pub(crate) mod generator;
 pub(crate) mod load;
@@ -30,6 +32,7 @@ mod probe;
 mod prosody;
 pub(crate) mod reports;
 mod ring;
+mod table;
 mod throng;
 pub(crate) mod tree;
 mod tsung;
@@ -61,12 +64,35 @@ impl Peer {
         }
     }
 
-    /// The port that it gets when none is asked for.
-    fn port(self) -> u16 {
-        match self {
+    /// The port that it gets when none is asked for: the forms of a server can run beside one another.
+    fn port(self, form: Form) -> u16 {
+        let first = match self {
             Self::Throng => 5622,
             Self::Ejabberd => 5322,
             Self::Prosody => 5422,
+        };
+        first + form as u16
+    }
+}
+
+/// Which modules a server runs with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Form {
+    /// Roster, presence, messages, offline messages, disco, ping, time and version; Throng: what is on without a configuration.
+    Usual,
+    /// All that Debian's packages switch on; Throng: every module.
+    Stock,
+    /// Roster, presence and messages, with disco and ping; nothing is kept for those who are offline. Not for Throng.
+    Lean,
+}
+
+impl Form {
+    /// What is put behind the server's name, also of its folder.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Usual => "",
+            Self::Stock => "-stock",
+            Self::Lean => "-lean",
         }
     }
 }
@@ -100,6 +126,9 @@ pub(crate) struct Wanted {
     /// The password of all accounts.
     #[arg(long, default_value = "secret")]
     pub(crate) password: String,
+    /// The modules.
+    #[arg(long, value_enum, default_value_t = Form::Usual)]
+    pub(crate) form: Form,
     /// How the server keeps passwords.
     #[arg(long, value_enum, default_value_t = Passwords::Scram)]
     pub(crate) passwords: Passwords,
@@ -120,6 +149,7 @@ impl Wanted {
             port: None,
             prefix: "u".into(),
             password: "secret".into(),
+            form: Form::Usual,
             passwords: Passwords::Scram,
             server: None,
             offer_tls: false,
@@ -152,7 +182,7 @@ impl Wanted {
 /// A server that runs and has its accounts. It ends in order with this value.
 pub(crate) struct Running {
     child: Guarded,
-    peer: Peer,
+    name: String,
     address: SocketAddr,
     log: PathBuf,
 }
@@ -176,7 +206,12 @@ impl Running {
     /// Fails when the server has ended by itself, with the end of its log.
     pub(crate) fn check(&mut self) -> Result<()> {
         let log = &self.log;
-        self.child.check().with_context(|| format!("{}; its log ends:\n{}", self.peer.name(), tail(log)))
+        self.child.check().with_context(|| format!("{}; its log ends:\n{}", self.name, tail(log)))
+    }
+
+    /// Ends the server at once (SIGKILL): with thousands of sessions an orderly end takes long, and its data are not used again.
+    pub(crate) fn kill(self) {
+        self.child.kill();
     }
 }
 
@@ -184,9 +219,11 @@ impl Running {
 pub(crate) fn up(peer: Peer, wanted: &Wanted) -> Result<Running> {
     wanted.check()?;
     raise_file_limit();
-    let address = SocketAddr::from(([127, 0, 0, 1], wanted.port.unwrap_or(peer.port())));
-    drop(TcpListener::bind(address).with_context(|| format!("{address} is not free; --port takes another"))?);
-    let folder = folder(peer.name())?;
+    let address = SocketAddr::from(([127, 0, 0, 1], wanted.port.unwrap_or(peer.port(wanted.form))));
+    let name = format!("{}{}", peer.name(), wanted.form.suffix());
+    let bound = TcpListener::bind(address);
+    drop(bound.with_context(|| format!("{address} is not free, and {name} is to listen there"))?);
+    let folder = folder(&name)?;
     let started = now();
     let log = folder.join("start.log");
     let command = match peer {
@@ -201,28 +238,26 @@ pub(crate) fn up(peer: Peer, wanted: &Wanted) -> Result<Running> {
         let ended = child.check().err().map(|error| error.to_string());
         if ended.is_some() || waiting.elapsed() > STARTING {
             let why = ended.unwrap_or_else(|| format!("it does not listen on {address}"));
-            bail!("{} did not come up: {why}; its log ends:\n{}", peer.name(), tail(&log));
+            bail!("{name} did not come up: {why}; its log ends:\n{}", tail(&log));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     let number = wanted.accounts / 2;
     let expected = ring::neighbours(number, wanted.accounts, wanted.roster).len();
     let contacts = probe::contacts(address, DOMAIN, &wanted.user(number), &wanted.secret(number))
-        .with_context(|| format!("{} started but is of no use", peer.name()))?;
+        .with_context(|| format!("{name} started but is of no use"))?;
     ensure!(
         contacts == expected,
-        "{} has {contacts} contacts of {} and not {expected}",
-        peer.name(),
+        "{name} has {contacts} contacts of {} and not {expected}",
         wanted.user(number)
     );
     note(&format!(
-        "{}: {} accounts with {expected} contacts each on {address}; data in {:.1} s, start in {:.1} s",
-        peer.name(),
+        "{name}: {} accounts with {expected} contacts each on {address}; data in {:.1} s, start in {:.1} s",
         wanted.accounts,
         prepared.as_secs_f64(),
         waiting.elapsed().as_secs_f64()
     ));
-    Ok(Running { child, peer, address, log })
+    Ok(Running { child, name, address, log })
 }
 
 /// The folder of a server or tool: `target/peers/NAME`, absolute.

@@ -4,7 +4,9 @@
 //! only in the log, `internal_hashed` passwords in `internal` storage. Its data files are small Lua programs (util.datamanager); they are
 //! written here as Prosody writes them, two a user, which takes seconds and not minutes.
 //!
-//! Left out: server-to-server and TLS (`modules_disabled`).
+//! The stock form has the modules that the configuration of Debian's package names, `limits` without limits among them.
+//!
+//! Left out: server-to-server and TLS (`modules_disabled`); in the stock form their modules are loaded and have nothing to do.
 //!
 //! The trap: Prosody is one thread. Past one core its delays grow without end and its listen queue overflows, which clients see as
 //! connections that never open.
@@ -22,10 +24,39 @@ use ring::{digest, hmac};
 
 use super::super::scram::Mechanism;
 use super::ring::neighbours;
-use super::{DOMAIN, Passwords, Wanted, fresh, installed};
+use super::{DOMAIN, Form, Passwords, Wanted, fresh, installed};
 
 /// The same number of rounds as the other servers have; Prosody's own is 10 000.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
+/// What the package's prosody.cfg.lua enables (0.12.3-1+deb12u1), in its order.
+const STOCK: &[&str] = &[
+    "disco",
+    "roster",
+    "saslauth",
+    "tls",
+    "blocklist",
+    "bookmarks",
+    "carbons",
+    "dialback",
+    "limits",
+    "pep",
+    "private",
+    "smacks",
+    "vcard4",
+    "vcard_legacy",
+    "csi_simple",
+    "invites",
+    "invites_adhoc",
+    "invites_register",
+    "ping",
+    "register",
+    "time",
+    "uptime",
+    "version",
+    "admin_adhoc",
+    "admin_shell",
+    "posix",
+];
 /// Prosody's salts are UUIDs; one for all accounts, so that the key is derived once.
 const SALT: &str = "6a2ad3f2-6f0e-4bd0-8f5b-3a8f5c1f7a10";
 
@@ -135,6 +166,13 @@ fn configuration(wanted: &Wanted, folder: &Path, data: &Path, address: SocketAdd
         Passwords::Scram => "internal_hashed",
         Passwords::Plain | Passwords::Numbered => "internal_plain",
     };
+    // Offline messages, server-to-server and clients' streams are on unless switched off.
+    let (modules, off): (&[&str], &[&str]) = match wanted.form {
+        Form::Usual => (&["disco", "ping", "roster", "saslauth", "time", "version"], &["s2s", "tls"]),
+        Form::Lean => (&["disco", "ping", "roster", "saslauth"], &["offline", "s2s", "tls"]),
+        Form::Stock => (STOCK, &[]),
+    };
+    let list = |names: &[&str]| names.iter().map(|name| format!("\"{name}\"; ")).collect::<String>();
     Ok(format!(
         "-- Written by cargo xtask peers.\n\
          run_as_root = true\n\
@@ -147,13 +185,17 @@ fn configuration(wanted: &Wanted, folder: &Path, data: &Path, address: SocketAdd
          interfaces = {{ \"{ip}\" }}\n\
          c2s_ports = {{ {port} }}\n\
          c2s_direct_tls_ports = {{ }}\n\
+         s2s_ports = {{ }}\n\
+         s2s_direct_tls_ports = {{ }}\n\
          c2s_require_encryption = false\n\
          allow_unencrypted_plain_auth = true\n\
          authentication = \"{authentication}\"\n\
          storage = \"internal\"\n\
-         modules_enabled = {{ \"disco\"; \"ping\"; \"roster\"; \"saslauth\"; \"time\"; \"version\" }}\n\
-         modules_disabled = {{ \"s2s\"; \"tls\" }}\n\
+         modules_enabled = {{ {modules}}}\n\
+         modules_disabled = {{ {off}}}\n\
          VirtualHost \"{DOMAIN}\"\n",
+        modules = list(modules),
+        off = list(off),
         data = data.display(),
         certificates = certificates.display(),
         log = folder.join("prosody.log").display(),

@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn all(args: &Args) -> Result<()> {
-    command::setup()?;
+    command::setup(&[])?;
     let program = throng::program(args.server.as_deref())?;
     let kept = crate::tidy::root().join("docs/reports");
     fs::create_dir_all(&kept)?;

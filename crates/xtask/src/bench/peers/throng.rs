@@ -1,7 +1,7 @@
 //! Throng as a peer of itself: the same accounts and the same listener as the others get.
 //!
 //! SQLite, SCRAM keys of 4096 rounds (the least that is allowed, and what ejabberd uses), one plain listener. Nothing else differs from
-//! a configuration without a file.
+//! a configuration without a file; the stock form switches on the modules that are off by default as well.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use super::super::report::note;
-use super::{DOMAIN, Passwords, Wanted, finish, fresh};
+use super::{DOMAIN, Form, Passwords, Wanted, finish, fresh};
 
 /// Writes configuration and accounts, and answers the command that runs the server.
 pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Result<Command> {
@@ -19,11 +19,12 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
         wanted.passwords == Passwords::Scram,
         "Throng keeps no readable passwords: leave --passwords out"
     );
+    ensure!(wanted.form != Form::Lean, "Throng is not measured in a lean form");
     let program = program(wanted.server.as_deref())?;
     let data = folder.join("run");
     fresh(&data)?;
     let config = folder.join("throng.toml");
-    let text = format!(
+    let mut text = format!(
         "domains = [\"{DOMAIN}\"]\ndata_dir = \"{data}\"\n\n\
          [storage]\nurl = \"sqlite:{data}/throng.db\"\n\n\
          [auth]\niterations = 4096\n\n\
@@ -31,6 +32,12 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
         data = data.display(),
         tls = if wanted.offer_tls { "optional" } else { "off" },
     );
+    if wanted.form == Form::Stock {
+        text.push_str("\n[modules]\n");
+        for feature in features::registry::ALL.iter().filter(|feature| !feature.default_on) {
+            text.push_str(&format!("{} = true\n", feature.name));
+        }
+    }
     fs::write(&config, text)?;
     let mut bulk = Command::new(&program);
     bulk.args(["account", "bulk", "--domain", DOMAIN, "--prefix", &wanted.prefix, "--from", "0"])
