@@ -38,7 +38,7 @@ pub struct Account {
     pub hash: u64,
     /// The bare address.
     pub jid: Jid,
-    /// Its host.
+    /// Its host when the first resource came; good for what never changes, such as the domain. See [`Account::host`].
     pub host: Arc<Host>,
     /// Facts of the account that hooks ask for; see [`crate::session::flags`].
     pub flags: AccountFlags,
@@ -74,6 +74,10 @@ impl Account {
         Account { id, hash, jid, host, flags: AccountFlags::default(), state: Mutex::new(State::default()) }
     }
 
+    /// Its host as it is now: a reload may have built another since the account came.
+    pub fn host(&self) -> &Arc<Host> {
+        self.host.current()
+    }
     /// Reads or changes the state. Nothing slow may happen inside.
     pub fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.state.lock())

@@ -14,6 +14,7 @@ use crate::hooks::{
     Undelivered,
 };
 use crate::iq::{IqHandler, IqKey};
+use crate::kept::Kept;
 use crate::limits::Limits;
 use crate::nonza::{EarlyHandler, Elements, InlineHandler, NonzaHandler};
 
@@ -220,6 +221,7 @@ pub struct Builder<'a> {
     pub domain: &'a str,
     /// The node's limits.
     pub limits: &'a Limits,
+    pub(crate) kept: &'a Kept,
     pub(crate) parts: &'a mut Parts,
 }
 
@@ -259,6 +261,10 @@ impl Builder<'_> {
         closing: Closing,
         /// A handler for removed accounts.
         removed: Removed,
+    }
+    /// State that the handlers of this domain share over reloads; see [`crate::kept`]. `make` is called the first time.
+    pub fn kept<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        self.kept.get(self.domain, self.owner, make)
     }
     /// Makes the question for a sign of life; the last feature that registers one counts.
     pub fn idle_probe(&mut self, probe: crate::host::IdleProbe) {

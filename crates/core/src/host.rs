@@ -1,9 +1,12 @@
 //! A virtual host: its domain, its frozen hook chains, its IQ table and what it says of itself.
 //!
-//! A reload builds a new host and swaps it; sessions keep the one that they were bound with.
+//! A reload builds a new host and puts it behind the old one ([`Host::current`]): whoever holds a host, accounts with
+//! connected resources above all, finds the newest from there with one load, and nothing on the stanza path has a lock.
+//!
+//! The trap: a chain that waits goes on at an index, so it must go on with the host that it began with.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jid::Jid;
 
@@ -12,6 +15,7 @@ use crate::feature::{Builder, Feature, Options, Parts};
 use crate::frame::Frame;
 use crate::hooks::{Chain, Hooks};
 use crate::iq::IqTable;
+use crate::kept::Kept;
 use crate::limits::Limits;
 use crate::nonza::Elements;
 use crate::session::Session;
@@ -40,6 +44,8 @@ pub struct Host {
     pub idle_probe: Option<IdleProbe>,
     /// Names of the features that are on, in registry order.
     pub features: Vec<&'static str>,
+    /// The host that took the place of this one.
+    next: OnceLock<Arc<Host>>,
 }
 
 /// Makes the question for a sign of life from a silent client.
@@ -76,6 +82,19 @@ impl Host {
     /// # Errors
     /// See [`HostError`].
     pub fn build(domain: &str, enabled: &[Enabled], limits: &Limits) -> Result<Host, HostError> {
+        Host::build_with(domain, enabled, limits, &Kept::default())
+    }
+
+    /// The same, with the state that earlier hosts of the domain left.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub fn build_with(
+        domain: &str,
+        enabled: &[Enabled],
+        limits: &Limits,
+        kept: &Kept,
+    ) -> Result<Host, HostError> {
         let jid = Jid::parse(domain).ok().filter(|j| j.as_ref().is_domain());
         let jid = jid.ok_or_else(|| HostError::Domain(domain.to_owned()))?;
         let mut parts = Parts::default();
@@ -94,6 +113,7 @@ impl Host {
                 options,
                 domain: jid.as_ref().as_str(),
                 limits,
+                kept,
                 parts: &mut parts,
             });
             let mut registered: Vec<_> =
@@ -145,7 +165,25 @@ impl Host {
             elements: parts.elements,
             idle_probe: parts.idle_probe,
             features,
+            next: OnceLock::new(),
         })
+    }
+
+    /// The newest host of this domain: itself until a reload put another in its place.
+    pub fn current<'a>(self: &'a Arc<Self>) -> &'a Arc<Host> {
+        let mut host = self;
+        while let Some(next) = host.next.get() {
+            host = next;
+        }
+        host
+    }
+
+    /// Puts another host in the place of this one. A host that was itself replaced is not taken: the way to the newest
+    /// must have an end.
+    pub(crate) fn succeed(&self, next: &Arc<Host>) {
+        if next.next.get().is_none() && !std::ptr::eq(self, Arc::as_ptr(next)) {
+            let _ = self.next.set(next.clone());
+        }
     }
 
     /// The domain.

@@ -20,6 +20,7 @@ pub mod frame;
 pub mod hooks;
 pub mod host;
 pub mod iq;
+pub mod kept;
 pub mod limits;
 pub mod login;
 pub mod metrics;

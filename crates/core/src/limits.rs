@@ -12,7 +12,7 @@ pub const FRAME_LIMITS: xml::Limits = xml::Limits {
 };
 
 /// Limits of a running node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest stanza of an authenticated client.
     pub stanza_bytes: u32,

@@ -137,9 +137,42 @@ impl Node {
     pub fn hosts(&self) -> Vec<Arc<Host>> {
         self.hosts.read().values().cloned().collect()
     }
-    /// Swaps all hosts; sessions keep theirs until they end.
-    pub fn set_hosts(&self, hosts: Hosts) {
-        *self.hosts.write() = hosts;
+    /// Swaps all hosts. Connected accounts have the new one of their domain with their next stanza; chains that wait
+    /// go on with the one that they began with. Sessions of domains that are gone end with `host-gone` (RFC 6120
+    /// section 4.9.3.5); returns how many.
+    ///
+    /// A host that was replaced cannot come back: build it anew, with the same [`crate::kept::Kept`].
+    pub fn set_hosts(self: &Arc<Self>, hosts: Hosts) -> usize {
+        let gone = {
+            let mut current = self.hosts.write();
+            let before = std::mem::replace(&mut *current, hosts);
+            let mut gone = BTreeSet::new();
+            for (domain, host) in before {
+                match current.get(&domain) {
+                    Some(next) => host.succeed(next),
+                    None => drop(gone.insert(domain)),
+                }
+            }
+            gone
+        };
+        if gone.is_empty() {
+            return 0;
+        }
+        let mut ended = Vec::new();
+        self.table.each(|account| {
+            if gone.contains(account.jid.domain()) {
+                ended.extend(account.sessions());
+            }
+        });
+        for session in &ended {
+            self.host_gone(session);
+        }
+        ended.len()
+    }
+    fn host_gone(self: &Arc<Self>, session: &Arc<Session>) {
+        let text = format!("{} is not served here any more", session.account.jid.domain());
+        session.link.close(StreamError::new(StreamCondition::HostGone).text(text));
+        self.end_session(session);
     }
     /// The limits as they are now; a reload swaps them. Do not keep what this returns.
     pub fn limits(&self) -> arc_swap::Guard<Arc<Limits>> {
@@ -330,8 +363,12 @@ impl Node {
         }
         let mut work = Work::default();
         let mut ctx = OpenedCtx { node: self, session, effects: &mut work.effects };
-        let _ = session.account.host.hooks.opened.run(&mut ctx, &Probe::EVENT, 0);
+        let _ = session.account.host().hooks.opened.run(&mut ctx, &Probe::EVENT, 0);
         self.settle_detached(work);
+        // The domain went between the stream header and now; whoever swapped the hosts has not seen this session.
+        if self.host(session.account.jid.domain()).is_none() {
+            self.host_gone(session);
+        }
     }
 
     /// Ends a session because a newer one has its resource.
@@ -351,7 +388,8 @@ impl Node {
         self.metrics.sessions_closed.inc();
         let mut work = Work::default();
         let mut ctx = ClosingCtx { node: self, session, effects: &mut work.effects };
-        if let Ran::Wait { later, .. } = session.account.host.hooks.closing.run(&mut ctx, &Probe::EVENT, 0) {
+        if let Ran::Wait { later, .. } = session.account.host().hooks.closing.run(&mut ctx, &Probe::EVENT, 0)
+        {
             let node = self.clone();
             self.spawner.spawn(
                 "closing",

@@ -121,7 +121,7 @@ impl Node {
         name: &str,
         bytes: &[u8],
     ) -> Option<Result<(), StreamError>> {
-        let handler = session.account.host.elements.nonza(ns, name)?;
+        let handler = session.account.host().elements.nonza(ns, name)?;
         let mut effects = Effects::default();
         let done = handler(&mut NonzaCtx { node: self, session, bytes, effects: &mut effects });
         self.perform(effects);

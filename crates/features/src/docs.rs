@@ -1,7 +1,7 @@
 //! Documentation and golden files, written from the features' own declarations. `cargo xtask codegen` puts the texts
 //! into files, and with `--check` says which are stale.
 //!
-//! Left out: `muc` and `pubsub`; the RFCs of the streams, which are no features.
+//! Left out: `muc` and `pubsub`.
 //!
 //! The trap: nothing here may depend on the machine or the time, or the files are stale everywhere else.
 
@@ -9,22 +9,31 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use throng_core::disco::DiscoInfo;
-use throng_core::feature::{Kind, Value};
+use throng_core::feature::{Kind, Spec, Value};
 use throng_core::{Host, HostError, Limits};
 
 use crate::registry::{ALL, enable};
+use crate::specs::BUILT_IN;
 
 const GENERATED: &str =
     "<!-- Written by `cargo xtask codegen` from the features' declarations; change those. -->\n";
 
+/// Everything that is implemented, with the module or the part of the server that does it.
+pub fn implemented() -> impl Iterator<Item = (&'static str, Spec)> {
+    let modules = ALL.iter().flat_map(|f| f.specs.iter().map(move |s| (f.name, *s)));
+    BUILT_IN.iter().map(|b| (b.part, b.spec)).chain(modules)
+}
+
 /// `docs/xeps.md`: each specification with its version, the module and what is left out, RFCs first, then by number.
 pub fn xeps() -> String {
-    let mut rows: Vec<_> = ALL.iter().flat_map(|f| f.specs.iter().map(move |s| (f.name, s))).collect();
+    let mut rows: Vec<_> = implemented().collect();
     rows.sort_by_key(|(_, s)| (s.name.starts_with("XEP"), s.name));
+    let is_module = |name: &str| ALL.iter().any(|f| f.name == name);
     let mut out = format!(
-        "{GENERATED}# Specifications\n\nWhat each module implements, and in which version. Streams, authentication \
-         and routing (RFC 6120, RFC 7590, RFC 7622) are no modules and cannot be switched off.\n\n\
-         | Specification | Title | Version | Module | Left out |\n| --- | --- | --- | --- | --- |\n"
+        "{GENERATED}# Specifications\n\nWhat is implemented, by which module, and in which version. Parts without a link \
+         (streams, TLS, authentication, addresses, routing) are no modules and cannot be switched off. The same for \
+         machines: [doap.xml](../doap.xml). Where a node stands against the compliance suites: `throng check --compliance`.\n\n\
+         | Specification | Title | Version | Module or part | Left out |\n| --- | --- | --- | --- | --- |\n"
     );
     for (module, spec) in rows {
         let link = match spec.name.strip_prefix("XEP-") {
@@ -34,8 +43,9 @@ pub fn xeps() -> String {
                 format!("[{}](https://www.rfc-editor.org/rfc/rfc{number})", spec.name)
             }
         };
-        let _ =
-            writeln!(out, "| {link} | {} | {} | `{module}` | {} |", spec.title, spec.version, spec.left_out);
+        let by =
+            if is_module(module) { format!("[`{module}`](modules.md#{module})") } else { module.to_owned() };
+        let _ = writeln!(out, "| {link} | {} | {} | {by} | {} |", spec.title, spec.version, spec.left_out);
     }
     out
 }

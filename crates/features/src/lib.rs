@@ -9,12 +9,14 @@
 
 pub mod caps;
 pub mod disco;
+pub mod doap;
 pub mod docs;
 pub mod offline;
 pub mod ping;
 pub mod registry;
 pub mod rfc6121;
 pub mod session;
+pub mod specs;
 pub mod stanza_id;
 pub mod time;
 pub mod version;

@@ -187,7 +187,7 @@ impl Connection {
                 StreamError::new(StreamCondition::ConnectionTimeout).text("no sign of life"),
             )));
         }
-        let probe = session.account.host.idle_probe.and_then(|make| make(session));
+        let probe = session.account.host().idle_probe.and_then(|make| make(session));
         let Some(frame) = probe else {
             self.link.set_deadline(now.saturating_add(limits.idle_seconds));
             return None;

@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use jid::{Jid, JidRef};
 use parking_lot::Mutex;
+use store::directory::{Found, Query, SearchPage};
 use store::{
-    Account, Accounts, AddressId, Addresses, Appended, BulkRoster, ChangeFn, Changed, Created, ErrorKind,
-    Fut, Login, Logins, NewAccount, Offline, OfflineMessage, Page, Removed, Roster, RosterSnapshot, Settings,
-    Slice, StoreError, Stores, Waiting,
+    Account, Accounts, AddressId, Addresses, Appended, BlocklistOutcome, Blocklists, BulkRoster, ChangeFn,
+    Changed, Created, Directory, ErrorKind, Fut, LastSeen, Login, Logins, NewAccount, Offline,
+    OfflineMessage, Page, Private, PrivateLimits, PutOutcome, Removed, Roster, RosterSnapshot, Searchable,
+    Seen, Settings, Slice, StoreError, Stores, Tokens, TokensFn, Unblock, Vcards, Waiting,
 };
 
 /// A store whose calls are counted.
@@ -57,10 +59,13 @@ counted! {
         create_bulk(accounts: Vec<NewAccount>) -> Vec<Created>;
         remove(account: JidRef<'_>) -> Option<Removed>;
         set_credentials(account: JidRef<'_>, credentials: &[u8]) -> bool;
+        upgrade_credentials(account: JidRef<'_>, expected: &[u8], credentials: &[u8]) -> bool;
         set_disabled(account: JidRef<'_>, disabled: bool) -> bool;
         show(account: JidRef<'_>) -> Option<Account>;
         list(domain: &str, page: Page) -> Slice<Account>;
         count(domain: &str) -> u64;
+        list_disabled(domain: &str, page: Page) -> Slice<Account>;
+        count_disabled(domain: &str) -> u64;
         exists(account: JidRef<'_>) -> bool;
     }
     Roster in roster {
@@ -84,5 +89,34 @@ counted! {
         get(key: &str) -> Option<Vec<u8>>;
         put(key: &str, value: &[u8]) -> ();
         put_if_absent(key: &str, value: &[u8]) -> Vec<u8>;
+    }
+    Blocklists in blocklists {
+        blocklist(owner: JidRef<'_>) -> Vec<Jid>;
+        change_blocklist(owner: JidRef<'_>, add: Vec<Jid>, remove: Unblock, limit: u32) -> BlocklistOutcome;
+    }
+    Tokens in tokens { change_tokens(owner: JidRef<'_>, change: TokensFn) -> bool; }
+    Private in private {
+        get(owner: JidRef<'_>, key: &str) -> Option<Vec<u8>>;
+        put(owner: JidRef<'_>, values: Vec<(String, Vec<u8>)>, limits: PrivateLimits) -> PutOutcome;
+        remove(owner: JidRef<'_>, key: &str) -> bool;
+    }
+    Vcards in vcards {
+        get(owner: JidRef<'_>) -> Option<Vec<u8>>;
+        put(owner: JidRef<'_>, vcard: Option<Vec<u8>>, searchable: Searchable) -> bool;
+    }
+    Directory in directory {
+        search(domain: &str, query: &Query, page: SearchPage) -> Found;
+        count(domain: &str, query: &Query) -> u64;
+        index(domain: &str, query: &Query, cursor: &str) -> u64;
+    }
+}
+
+impl LastSeen for Counted {
+    fn set(&self, owner: AddressId, seen: Seen) {
+        self.calls.lock().push("last_seen.set");
+        self.inner.last_seen.set(owner, seen);
+    }
+    fn get(&self, owner: JidRef<'_>) -> Fut<'_, Option<Seen>> {
+        self.call("last_seen.get", || self.inner.last_seen.get(owner))
     }
 }

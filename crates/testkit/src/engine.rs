@@ -15,6 +15,7 @@ use jid::{Jid, JidRef};
 use stanza::{Element, StanzaCondition, StreamError};
 use store::{AddressId, Change, RosterItem, Stores, Subscription};
 use throng_core::feature::{Feature, Options};
+use throng_core::kept::Kept;
 use throng_core::metrics::Metrics;
 use throng_core::session::{Batch, Item, Stamp};
 use throng_core::{Enabled, Host, Hosts, Ingest, Limits, Link, Node, Parts, Principal, Session};
@@ -24,6 +25,11 @@ use crate::tasks::Tasks;
 
 /// The domains that every engine serves.
 pub const DOMAINS: [&str; 3] = ["example.com", "example.net", "example.org"];
+
+fn hosts(domains: &[&str], enabled: &[Enabled], limits: &Limits, kept: &Kept) -> Hosts {
+    let build = |d: &&str| Arc::new(Host::build_with(d, enabled, limits, kept).expect("a host"));
+    domains.iter().map(|d| ((*d).to_owned(), build(d))).collect()
+}
 
 /// A node over the memory store.
 pub struct Engine {
@@ -35,6 +41,7 @@ pub struct Engine {
     pub stores: Stores,
     counted: Arc<Counted>,
     tasks: Arc<Tasks>,
+    kept: Kept,
 }
 
 impl Engine {
@@ -61,10 +68,8 @@ impl Engine {
         let stores = store::memory::stores(clock.clone());
         let counted = Counted::new(stores.clone());
         let tasks = Arc::new(Tasks::default());
-        let hosts: Hosts = DOMAINS
-            .iter()
-            .map(|d| (d.to_string(), Arc::new(Host::build(d, enabled, &limits).expect("a host"))))
-            .collect();
+        let kept = Kept::default();
+        let hosts = hosts(&DOMAINS, enabled, &limits, &kept);
         let node = Node::new(Parts {
             hosts,
             stores: Stores::of(counted.clone()),
@@ -77,7 +82,18 @@ impl Engine {
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
-        Engine { node, clock, stores, counted, tasks }
+        Engine { node, clock, stores, counted, tasks, kept }
+    }
+
+    /// What a reload does: these domains with these features, and sessions stay. How many sessions ended.
+    ///
+    /// # Panics
+    /// If the features make no host.
+    pub fn reload(&self, domains: &[&str], enabled: &[Enabled]) -> usize {
+        let hosts = hosts(domains, enabled, &self.node.limits(), &self.kept);
+        let ended = self.node.set_hosts(hosts);
+        self.tasks.run();
+        ended
     }
 
     /// Creates an account: `juliet` or `romeo@example.net`.

@@ -42,6 +42,7 @@ fn files() -> anyhow::Result<Vec<(String, String)>> {
     let hooks = features::docs::hooks()?;
     let docs = [("xeps", features::docs::xeps()), ("modules", features::docs::config()), ("hooks", hooks)];
     let mut files: Vec<_> = docs.map(|(name, text)| (format!("docs/{name}.md"), text)).into();
+    files.push(("doap.xml".to_owned(), features::doap::doap()));
     for (name, text) in features::docs::golden()? {
         files.push((format!("crates/features/golden/{name}"), text));
     }

@@ -74,7 +74,7 @@ impl OutgoingCtx<'_> {
     }
     /// The host of the sender.
     pub fn host(&self) -> &Arc<Host> {
-        &self.session.account.host
+        self.session.account.host()
     }
 }
 

@@ -137,7 +137,7 @@ impl Node {
             self.bounce_to_session(session, bytes, head, to, &error, work);
             return;
         }
-        let host = &session.account.host;
+        let host = session.account.host();
         let target = match to {
             None => Some(Target::OwnAccount),
             Some(to) if to.as_str() == session.bare().as_str() => Some(Target::OwnAccount),

@@ -8,10 +8,11 @@ use store::Subscription;
 
 use super::reply::Request;
 use super::rules::{self, Action, Form, Resources};
-use super::{Resumed, Then, Work};
+use super::{Place, Resumed, Then, Work};
 use crate::account::Account;
 use crate::frame::{Class, Frame};
 use crate::hooks::{DeliverCtx, IncomingCtx, Probe, Ran, UndeliveredCtx, Verdict};
+use crate::host::Host;
 use crate::iq::Target;
 use crate::node::Node;
 use crate::session::{Item, Pushed, Session, Stamp, Urgency};
@@ -20,6 +21,19 @@ impl Node {
     /// Runs the recipient's chain from handler `at` on, then delivers.
     pub(crate) fn incoming(
         self: &Arc<Self>,
+        frame: Frame,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        at: usize,
+        work: &mut Work,
+    ) {
+        self.incoming_on(None, frame, from, to, at, work);
+    }
+
+    /// The same with the host that the chain began with.
+    pub(super) fn incoming_on(
+        self: &Arc<Self>,
+        host: Option<&Arc<Host>>,
         mut frame: Frame,
         from: JidRef<'_>,
         to: JidRef<'_>,
@@ -31,9 +45,10 @@ impl Node {
             return;
         }
         let found;
-        let host = match &account {
-            Some(account) => &account.host,
-            None => match self.host(to.domain()) {
+        let host = match (host, &account) {
+            (Some(host), _) => host,
+            (None, Some(account)) => account.host(),
+            (None, None) => match self.host(to.domain()) {
                 Some(host) => {
                     found = host;
                     &found
@@ -59,9 +74,10 @@ impl Node {
                 Ran::Stopped(verdict) => return self.verdict(&frame, from, to, verdict, work),
                 Ran::Wait { next, later } => {
                     let (from, to) = (from.to_jid(), to.to_jid());
+                    let place = Place { host: host.clone(), at: next };
                     work.pending.push(Box::pin(async move {
                         let outcome = later.await;
-                        let then = Then::Incoming { frame, from, to, at: next, flow: outcome.flow };
+                        let then = Then::Incoming { frame, from, to, place, flow: outcome.flow };
                         Resumed { effects: outcome.effects, then }
                     }));
                     return;
@@ -176,7 +192,7 @@ impl Node {
             }
             (Action::Server, _) if frame.kind().is_request() => {
                 let host = match account {
-                    Some(account) => Some(account.host.clone()),
+                    Some(account) => Some(account.host().clone()),
                     None => self.host(to.domain()),
                 };
                 let Some(host) = host else { return };
@@ -201,10 +217,24 @@ impl Node {
         at: usize,
         work: &mut Work,
     ) {
+        self.undelivered_on(None, frame, from, to, at, work);
+    }
+
+    /// The same with the host that the chain began with.
+    pub(super) fn undelivered_on(
+        self: &Arc<Self>,
+        host: Option<Arc<Host>>,
+        frame: Frame,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        at: usize,
+        work: &mut Work,
+    ) {
         let account = self.table.find(to);
-        let host = match &account {
-            Some(account) => account.host.clone(),
-            None => match self.host(to.domain()) {
+        let host = match (host, &account) {
+            (Some(host), _) => host,
+            (None, Some(account)) => account.host().clone(),
+            (None, None) => match self.host(to.domain()) {
                 Some(host) => host,
                 None => return,
             },
@@ -230,7 +260,8 @@ impl Node {
                 let (from, to) = (from.to_jid(), to.to_jid());
                 work.pending.push(Box::pin(async move {
                     let outcome = later.await;
-                    let then = Then::Undelivered { frame, from, to, at: next, flow: outcome.flow };
+                    let place = Place { host, at: next };
+                    let then = Then::Undelivered { frame, from, to, place, flow: outcome.flow };
                     Resumed { effects: outcome.effects, then }
                 }));
             }
@@ -239,7 +270,7 @@ impl Node {
 
     /// Puts a frame into a queue; gives it back when the queue is full or the connection gone.
     pub(crate) fn try_push(self: &Arc<Self>, session: &Arc<Session>, item: Item) -> Result<(), Item> {
-        let chain = &session.account.host.hooks.deliver;
+        let chain = &session.account.host().hooks.deliver;
         let kind = item.frame.kind();
         let mut urgency = Urgency::Now;
         if chain.may_want(kind) {

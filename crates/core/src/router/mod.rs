@@ -22,6 +22,7 @@ use stanza::{StanzaCondition, StanzaError};
 use crate::effect::{Effect, Effects};
 use crate::frame::Frame;
 use crate::hooks::{AvailableCtx, Flow, OutgoingCtx, Probe, Ran, Verdict};
+use crate::host::Host;
 use crate::iq::IqAnswer;
 use crate::node::Node;
 use crate::session::{Item, Session, Stamp};
@@ -43,12 +44,18 @@ pub(crate) struct Resumed {
     pub(crate) then: Then,
 }
 
+/// A place in the chains of a host: a reload may swap hosts while a handler waits.
+pub(crate) struct Place {
+    pub(crate) host: Arc<Host>,
+    pub(crate) at: usize,
+}
+
 /// Where to go on.
 pub(crate) enum Then {
-    Outgoing { session: Arc<Session>, frame: Frame, to: Option<Jid>, at: usize, flow: Flow },
-    Incoming { frame: Frame, from: Jid, to: Jid, at: usize, flow: Flow },
-    Undelivered { frame: Frame, from: Jid, to: Jid, at: usize, flow: Flow },
-    Available { session: Arc<Session>, at: usize, flow: Flow },
+    Outgoing { session: Arc<Session>, frame: Frame, to: Option<Jid>, place: Place, flow: Flow },
+    Incoming { frame: Frame, from: Jid, to: Jid, place: Place, flow: Flow },
+    Undelivered { frame: Frame, from: Jid, to: Jid, place: Place, flow: Flow },
+    Available { session: Arc<Session>, place: Place, flow: Flow },
     Reply { reply: Reply, answer: IqAnswer },
     Nothing,
 }
@@ -133,29 +140,39 @@ impl Node {
                 }
             }
             Effect::Close(session, why) => session.link.close(why),
-            Effect::Available(session) => self.available(session, 0, work),
+            Effect::Available(session) => {
+                let place = Place { host: session.account.host().clone(), at: 0 };
+                self.available(session, place, work);
+            }
         }
     }
 
     fn resume(self: &Arc<Self>, then: Then, work: &mut Work) {
         match then {
-            Then::Outgoing { session, frame, to, at, flow } => match flow {
+            Then::Outgoing { session, frame, to, place, flow } => match flow {
                 Flow::Stop(verdict) => {
                     self.outgoing_verdict(&session, &frame, to.as_ref().map(Jid::as_ref), verdict, work)
                 }
-                _ => self.outgoing(&session, frame, to.as_ref().map(Jid::as_ref), at, work),
+                _ => {
+                    let to = to.as_ref().map(Jid::as_ref);
+                    self.outgoing_on(&place.host, &session, frame, to, place.at, work);
+                }
             },
-            Then::Incoming { frame, from, to, at, flow } => match flow {
+            Then::Incoming { frame, from, to, place, flow } => match flow {
                 Flow::Stop(verdict) => self.verdict(&frame, from.as_ref(), to.as_ref(), verdict, work),
-                _ => self.incoming(frame, from.as_ref(), to.as_ref(), at, work),
+                _ => {
+                    self.incoming_on(Some(&place.host), frame, from.as_ref(), to.as_ref(), place.at, work);
+                }
             },
-            Then::Undelivered { frame, from, to, at, flow } => match flow {
+            Then::Undelivered { frame, from, to, place, flow } => match flow {
                 Flow::Stop(verdict) => self.verdict(&frame, from.as_ref(), to.as_ref(), verdict, work),
-                _ => self.undelivered(frame, from.as_ref(), to.as_ref(), at, work),
+                _ => {
+                    self.undelivered_on(Some(place.host), frame, from.as_ref(), to.as_ref(), place.at, work);
+                }
             },
-            Then::Available { session, at, flow } => {
+            Then::Available { session, place, flow } => {
                 if !matches!(flow, Flow::Stop(_)) {
-                    self.available(session, at, work);
+                    self.available(session, place, work);
                 }
             }
             Then::Reply { reply, answer } => self.reply(reply, answer, work),
@@ -163,15 +180,15 @@ impl Node {
         }
     }
 
-    /// Runs the chain for a resource that became available, from handler `at` on.
-    fn available(self: &Arc<Self>, session: Arc<Session>, at: usize, work: &mut Work) {
+    /// Runs the chain for a resource that became available.
+    fn available(self: &Arc<Self>, session: Arc<Session>, place: Place, work: &mut Work) {
+        let Place { host, at } = place;
         let mut ctx = AvailableCtx { node: self, session: &session, effects: &mut work.effects };
-        if let Ran::Wait { next, later } =
-            session.account.host.hooks.available.run(&mut ctx, &Probe::EVENT, at)
-        {
+        if let Ran::Wait { next, later } = host.hooks.available.run(&mut ctx, &Probe::EVENT, at) {
             work.pending.push(Box::pin(async move {
                 let outcome = later.await;
-                let then = Then::Available { session, at: next, flow: outcome.flow };
+                let place = Place { host, at: next };
+                let then = Then::Available { session, place, flow: outcome.flow };
                 Resumed { effects: outcome.effects, then }
             }));
         }
@@ -186,12 +203,24 @@ impl Node {
     pub(crate) fn outgoing(
         self: &Arc<Self>,
         session: &Arc<Session>,
+        frame: Frame,
+        to: Option<JidRef<'_>>,
+        at: usize,
+        work: &mut Work,
+    ) {
+        self.outgoing_on(session.account.host(), session, frame, to, at, work);
+    }
+
+    fn outgoing_on(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        session: &Arc<Session>,
         mut frame: Frame,
         to: Option<JidRef<'_>>,
         at: usize,
         work: &mut Work,
     ) {
-        let chain = &session.account.host.hooks.outgoing;
+        let chain = &host.hooks.outgoing;
         if chain.may_want(frame.kind()) {
             let probe = Probe::of(frame.head(), session.flags.get() | session.account.flags.get());
             let mut ctx =
@@ -201,9 +230,10 @@ impl Node {
                 Ran::Stopped(verdict) => return self.outgoing_verdict(session, &frame, to, verdict, work),
                 Ran::Wait { next, later } => {
                     let (session, to) = (session.clone(), to.map(|t| t.to_jid()));
+                    let place = Place { host: host.clone(), at: next };
                     work.pending.push(Box::pin(async move {
                         let outcome = later.await;
-                        let then = Then::Outgoing { session, frame, to, at: next, flow: outcome.flow };
+                        let then = Then::Outgoing { session, frame, to, place, flow: outcome.flow };
                         Resumed { effects: outcome.effects, then }
                     }));
                     return;

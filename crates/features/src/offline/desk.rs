@@ -12,6 +12,9 @@
 //! Delivered messages are removed from the store when the receiver's connection has taken them. If it goes before, they
 //! are delivered again: at least once, never out of order.
 //!
+//! Desks outlive a reload ([`Builder::kept`](throng_core::feature::Builder::kept)): what the handlers of the old host began
+//! is seen by those of the new one. The options come with each message, since they may have changed.
+//!
 //! Locks: this one, then the account's, then the session's. Nothing waits and nothing is spawned under it.
 
 use std::collections::{HashMap, VecDeque};
@@ -44,9 +47,19 @@ struct Job {
     teller: Teller<Answer>,
 }
 
+/// The options of the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rules {
+    pub(super) limit: u32,
+    /// 0: never.
+    pub(super) expiry_days: u64,
+}
+
 #[derive(Default)]
 struct Desk {
     jobs: VecDeque<Job>,
+    /// As the newest message brought them.
+    rules: Rules,
     storing: bool,
     delivering: bool,
 }
@@ -55,17 +68,14 @@ type Numbers = Box<[Option<(Jid, AddressId)>]>;
 
 /// All desks of a host.
 pub(super) struct Desks {
-    limit: u32,
-    expiry_days: u64,
     desks: Mutex<HashMap<Jid, Desk>>,
     /// Numbers of recent recipients. A number is never given to another address, so an entry is never wrong.
     numbers: Mutex<Numbers>,
 }
 
 impl Desks {
-    pub(super) fn new(limit: u32, expiry_days: u64) -> Arc<Desks> {
-        let numbers = Mutex::new(vec![None; CACHE].into());
-        Arc::new(Desks { limit, expiry_days, desks: Mutex::default(), numbers })
+    pub(super) fn new() -> Desks {
+        Desks { desks: Mutex::default(), numbers: Mutex::new(vec![None; CACHE].into()) }
     }
 
     /// Puts a message behind those that are being stored for the recipient.
@@ -75,6 +85,7 @@ impl Desks {
         account: Option<&Arc<Account>>,
         to: JidRef<'_>,
         frame: &Frame,
+        rules: Rules,
     ) -> Told<Answer> {
         let (teller, told) = pair();
         let owner = to.bare().to_jid();
@@ -82,6 +93,7 @@ impl Desks {
         let mut desks = self.desks.lock();
         let desk = desks.entry(owner.clone()).or_default();
         desk.jobs.push_back(job);
+        desk.rules = rules;
         let start = !std::mem::replace(&mut desk.storing, true);
         if let Some(account) = account {
             account.with(|state| state.flushing |= state.sessions.iter().any(takes));
@@ -122,18 +134,18 @@ impl Desks {
     async fn storer(self: Arc<Self>, node: Arc<Node>, owner: Jid) {
         let guard = Guard { desks: &self, node: &node, owner: &owner, storing: true };
         loop {
-            let batch: Vec<Job> = {
+            let (batch, rules): (Vec<Job>, Rules) = {
                 let mut desks = self.desks.lock();
                 let Some(desk) = desks.get_mut(&owner) else { break };
                 let count = desk.jobs.len().min(BATCH);
-                desk.jobs.drain(..count).collect()
+                (desk.jobs.drain(..count).collect(), desk.rules)
             };
             if batch.is_empty() {
                 if self.stored_all(&node, &owner) { break } else { continue }
             }
             let (stanzas, tellers): (Vec<_>, Vec<_>) =
                 batch.into_iter().map(|j| (j.stanza, j.teller)).unzip();
-            let answers = self.write(&node, &owner, stanzas).await;
+            let answers = self.write(&node, &owner, stanzas, rules).await;
             // Before the senders go on: their next messages must find `flushing` set if the recipient is there.
             if answers.iter().any(Result::is_ok) {
                 self.stored(&node, &owner);
@@ -146,7 +158,7 @@ impl Desks {
     }
 
     /// Writes messages; one answer for each.
-    async fn write(&self, node: &Arc<Node>, owner: &Jid, stanzas: Vec<Vec<u8>>) -> Vec<Answer> {
+    async fn write(&self, node: &Arc<Node>, owner: &Jid, stanzas: Vec<Vec<u8>>, rules: Rules) -> Vec<Answer> {
         let count = stanzas.len();
         let all = |answer: Answer| vec![answer; count];
         let id = match self.number(node, owner).await {
@@ -155,10 +167,10 @@ impl Desks {
             Err(error) => return all(Err(store_error(error))),
         };
         let now = node.clock.unix_millis();
-        let expires = (self.expiry_days > 0).then(|| now + self.expiry_days * DAY_MILLIS);
+        let expires = (rules.expiry_days > 0).then(|| now + rules.expiry_days * DAY_MILLIS);
         let messages =
             stanzas.into_iter().map(|stanza| OfflineMessage { owner: id, stored_at: now, expires, stanza });
-        match node.stores.offline.append(messages.collect(), self.limit).await {
+        match node.stores.offline.append(messages.collect(), rules.limit).await {
             Err(error) => all(Err(store_error(error))),
             Ok(appended) => appended
                 .into_iter()

@@ -24,7 +24,7 @@ use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Valu
 use throng_core::hooks::{AvailableCtx, Flow, Interest, Outcome, Phase, UndeliveredCtx, Verdict};
 use throng_core::session::flags;
 
-use self::desk::Desks;
+use self::desk::{Desks, Rules};
 
 /// Offline messages.
 pub static FEATURE: Feature = Feature {
@@ -70,10 +70,11 @@ const KEPT: KindSet = KindSet::of(stanza::Kind::Message(MessageType::Chat))
 fn build(builder: &mut Builder<'_>) {
     let limit = u32::try_from(builder.options.int("limit")).unwrap_or(0);
     let expiry_days = u64::try_from(builder.options.int("expiry_days")).unwrap_or(0);
-    let desks = Desks::new(limit, expiry_days);
+    let rules = Rules { limit, expiry_days };
+    let desks = builder.kept(Desks::new);
     let same = desks.clone();
     builder.undelivered(Phase::Archive, Interest::kinds(KEPT), move |ctx: &mut UndeliveredCtx<'_>| {
-        undelivered(&same, ctx)
+        undelivered(&same, rules, ctx)
     });
     builder.available(Phase::Notify, Interest::ALL, move |ctx: &mut AvailableCtx<'_>| {
         if !ctx.session.flags.has(flags::EPHEMERAL) {
@@ -83,7 +84,7 @@ fn build(builder: &mut Builder<'_>) {
     });
 }
 
-fn undelivered(desks: &Arc<Desks>, ctx: &mut UndeliveredCtx<'_>) -> Flow {
+fn undelivered(desks: &Arc<Desks>, rules: Rules, ctx: &mut UndeliveredCtx<'_>) -> Flow {
     if ctx.frame.is_stored() {
         // It was in a queue whose connection is gone, and it still is in the store.
         return Flow::Stop(Verdict::Consumed);
@@ -96,7 +97,7 @@ fn undelivered(desks: &Arc<Desks>, ctx: &mut UndeliveredCtx<'_>) -> Flow {
         which::Verdict::Pass => Flow::Next,
         which::Verdict::Forget => Flow::Stop(Verdict::Consumed),
         which::Verdict::Store => {
-            let told = desks.store(ctx.node, ctx.account, ctx.to, ctx.frame);
+            let told = desks.store(ctx.node, ctx.account, ctx.to, ctx.frame, rules);
             Flow::Wait(Box::pin(async move {
                 match told.await {
                     Some(Ok(())) => Outcome::consumed(throng_core::Effects::default()),

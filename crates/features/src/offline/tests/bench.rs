@@ -83,6 +83,7 @@ pub(super) struct Bench {
     pub(super) gate: Arc<Gate>,
     pub(super) tasks: Arc<Tasks>,
     pub(super) clock: Arc<ManualClock>,
+    kept: throng_core::kept::Kept,
 }
 
 impl Bench {
@@ -102,7 +103,8 @@ impl Bench {
             set.set(FEATURE.options, key, Value::Int(*value)).unwrap();
         }
         let enabled = [Enabled { feature: &FEATURE, options: set }];
-        let host = Host::build("capulet.com", &enabled, &limits).unwrap();
+        let kept = throng_core::kept::Kept::default();
+        let host = Host::build_with("capulet.com", &enabled, &limits, &kept).unwrap();
         let node = Node::new(Parts {
             hosts: [("capulet.com".to_owned(), Arc::new(host))].into(),
             stores,
@@ -115,12 +117,26 @@ impl Bench {
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
-        let bench = Bench { node, gate, tasks, clock };
+        let bench = Bench { node, gate, tasks, clock, kept };
         for name in ["romeo", "juliet", "nurse"] {
             let jid = Jid::parse(&format!("{name}@capulet.com")).unwrap();
             bench.tasks.wait(bench.node.stores.accounts.create(&jid, b"")).unwrap();
         }
         bench
+    }
+
+    /// What a reload does: the module with these options, or switched off.
+    pub(super) fn reload(&self, options: Option<&[(&str, i64)]>) {
+        let enabled = options.map(|options| {
+            let mut set = Options::defaults(FEATURE.options);
+            for (key, value) in options {
+                set.set(FEATURE.options, key, Value::Int(*value)).unwrap();
+            }
+            Enabled { feature: &FEATURE, options: set }
+        });
+        let enabled: Vec<_> = enabled.into_iter().collect();
+        let host = Host::build_with("capulet.com", &enabled, &self.node.limits(), &self.kept).unwrap();
+        self.node.set_hosts([("capulet.com".to_owned(), Arc::new(host))].into());
     }
 
     /// What a login reads.

@@ -1,6 +1,7 @@
 //! The examples of XEP-0160, and every order in which storing, delivering, coming and going can meet.
 mod bench;
 mod random;
+mod reload;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

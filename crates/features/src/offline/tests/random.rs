@@ -1,4 +1,4 @@
-//! Senders, a recipient that comes and goes, and a slow store, in a thousand random orders.
+//! Senders, a recipient that comes and goes, reloads, and a slow store, in a thousand random orders.
 //!
 //! What must hold in each: nothing that a sender was told is kept is lost, and the recipient sees each sender's messages
 //! in order, repeats aside.
@@ -44,7 +44,7 @@ fn run(seed: u64) {
     let mut friar = 0;
     for _ in 0..120 {
         let gate = GATES[random.below(5) as usize];
-        match random.below(16) {
+        match random.below(17) {
             0..=4 => {
                 let sender = &mut senders[random.below(2) as usize];
                 if !waits(&mut sender.later) {
@@ -79,6 +79,8 @@ fn run(seed: u64) {
                 bench.arrive("friar", "juliet@capulet.com", &format!("friar {friar}"));
                 friar += 1;
             }
+            // A reload: new handlers, the same desks.
+            14 => bench.reload(Some(&[("limit", 1_000 + random.below(10) as i64)])),
             _ => bench.tasks.step(),
         }
     }

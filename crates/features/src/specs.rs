@@ -1,0 +1,75 @@
+//! Specifications that are implemented outside of modules: streams, TLS, authentication, addresses, routing. Nobody can
+//! switch them off. They stand beside the modules' own in `docs/xeps.md`, in `doap.xml` and in the compliance report.
+//!
+//! Left out: what is a module; its declaration names its specifications.
+//!
+//! The trap: one line for each specification and part that implements it, with the version that was read. Whoever
+//! changes that part changes the line; no test can see it.
+
+use throng_core::feature::Spec;
+
+/// A specification and the part of the server that implements it.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltIn {
+    /// The crate or the part, as in `docs/xeps.md`.
+    pub part: &'static str,
+    /// What it implements.
+    pub spec: Spec,
+}
+
+const fn built(
+    part: &'static str,
+    name: &'static str,
+    title: &'static str,
+    version: &'static str,
+    left_out: &'static str,
+) -> BuiltIn {
+    BuiltIn { part, spec: Spec { name, title, version, left_out } }
+}
+
+/// All of them, by part.
+pub static BUILT_IN: &[BuiltIn] = &[
+    built(
+        "streams",
+        "RFC 6120",
+        "XMPP: Core",
+        "",
+        "streams between servers; section 8.1.5: `xml:lang` of the stream on its stanzas",
+    ),
+    built("core", "RFC 6121", "XMPP: Instant Messaging and Presence", "", "section 10: other servers"),
+    built("jid", "RFC 7622", "XMPP: Address Format", "", ""),
+    built("net", "RFC 7590", "Use of TLS in XMPP", "", "section 3.3: session resumption"),
+    built("net", "XEP-0368", "SRV records for XMPP over TLS", "1.1.0", "the records are the operator's"),
+    built(
+        "streams",
+        "XEP-0178",
+        "Best Practices for Use of SASL EXTERNAL with Certificates",
+        "1.2",
+        "section 3: servers",
+    ),
+    built("streams", "XEP-0440", "SASL Channel-Binding Type Capability", "1.0.0", ""),
+    built("sasl", "XEP-0175", "Best Practices for Use of SASL ANONYMOUS", "1.2", ""),
+    built("sasl", "RFC 4505", "Anonymous SASL Mechanism", "", ""),
+    built("sasl", "RFC 4616", "The PLAIN SASL Mechanism", "", ""),
+    built("sasl", "RFC 5802", "SCRAM SASL and GSS-API Mechanisms", "", "GSS-API; the error text `e=`"),
+    built("sasl", "RFC 7677", "SCRAM-SHA-256 and SCRAM-SHA-256-PLUS", "", ""),
+    built("net", "RFC 5929", "Channel Bindings for TLS", "", "`tls-unique`"),
+    built("net", "RFC 9266", "Channel Bindings for TLS 1.3", "", "TLS 1.2"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_complete_and_there_once() {
+        let mut seen = std::collections::BTreeSet::new();
+        for BuiltIn { part, spec } in BUILT_IN {
+            let rfc = spec.name.strip_prefix("RFC ").is_some_and(|n| n.parse::<u32>().is_ok());
+            assert!(rfc || spec.name.starts_with("XEP-") && spec.name.len() == 8, "{}", spec.name);
+            assert!(rfc != (!spec.version.is_empty()), "{}: XEPs have a version, RFCs none", spec.name);
+            assert!(!part.is_empty() && !spec.title.is_empty(), "{}", spec.name);
+            assert!(seen.insert((part, spec.name)), "{} twice in {part}", spec.name);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A reload with sessions that stay: they get the new handlers, and those of a domain that is gone end with `host-gone`.
+use std::collections::BTreeMap;
+
+use stanza::StreamCondition;
+use testkit::Engine;
+use throng_core::{Enabled, Limits};
+use throng_features::registry::{ModuleConfig, enable};
+
+const ALL: [&str; 3] = testkit::engine::DOMAINS;
+
+fn modules(text: &[(&str, bool)]) -> Vec<Enabled> {
+    let config = text.iter().map(|(name, on)| ((*name).to_owned(), ModuleConfig::Switch(*on)));
+    enable(&config.collect::<BTreeMap<_, _>>()).unwrap()
+}
+
+#[test]
+fn a_connected_session_follows_each_reload() {
+    let engine = Engine::start(&modules(&[]), Limits::default());
+    engine.user("juliet");
+    let juliet = engine.connect("juliet", "balcony");
+    let ask = || {
+        juliet.send("<iq type='get' id='1' to='example.com'><time xmlns='urn:xmpp:time'/></iq>");
+        juliet.recv().concat()
+    };
+    assert!(ask().contains("type='result'"));
+    for round in 0..3 {
+        assert_eq!(engine.reload(&ALL, &modules(&[("time", false)])), 0);
+        assert!(ask().contains("<service-unavailable"), "round {round}");
+        assert_eq!(engine.reload(&ALL, &modules(&[])), 0);
+        assert!(ask().contains("type='result'"), "round {round}");
+    }
+}
+
+#[test]
+fn a_domain_that_is_gone_ends_its_sessions_and_no_others() {
+    let engine = Engine::start(&modules(&[]), Limits::default());
+    for user in ["juliet", "romeo@example.net"] {
+        engine.user(user);
+    }
+    engine.befriend("juliet", "romeo@example.net");
+    let juliet = engine.connect("juliet", "balcony");
+    let romeo = engine.connect("romeo@example.net", "orchard");
+    let late = engine.principal("romeo@example.net");
+    juliet.send("<presence/>");
+    romeo.send("<presence/>");
+    juliet.recv();
+    assert_eq!(engine.reload(&["example.com"], &modules(&[])), 1);
+    let wish = romeo.session.link.wish().expect("an end");
+    assert_eq!(wish.condition, StreamCondition::HostGone);
+    assert_eq!(juliet.session.link.wish(), None);
+    let told = juliet.recv().concat();
+    assert!(told.contains("type='unavailable'"), "contacts see that he is gone: {told}");
+    juliet.send("<message to='romeo@example.net' type='chat' id='m'><body>Where?</body></message>");
+    assert!(juliet.recv().concat().contains("<remote-server-not-found"));
+    // Somebody who had the domain's header before it went, and binds now.
+    let late = engine.bind(late, "late").expect("bound, and ended at once");
+    assert_eq!(late.session.link.wish().expect("an end").condition, StreamCondition::HostGone);
+    assert!(late.session.is_ended());
+}
