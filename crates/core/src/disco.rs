@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use jid::JidRef;
+use stanza::StanzaError;
 use xml::Ns;
 
 use crate::feature::{Disco, Feature};
@@ -84,6 +85,10 @@ pub struct Item {
 pub trait DiscoNode: Send + Sync {
     /// The information, or none if the node is not one of these or not for the asker's eyes.
     fn info(&self, query: &DiscoQuery<'_>) -> Option<DiscoInfo>;
+    /// The error for an asker who may not see a node that is there (XEP-0050 section 2.2). Asked first.
+    fn refusal(&self, _query: &DiscoQuery<'_>) -> Option<StanzaError> {
+        None
+    }
     /// The items, likewise.
     fn items(&self, query: &DiscoQuery<'_>) -> Option<Vec<Item>>;
 }

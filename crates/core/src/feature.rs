@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use xml::Ns;
 
+use crate::command::{Command, CommandHandler, CommandPresent, Entry as CommandEntry};
 use crate::disco::{DiscoInfo, DiscoNode, Extra, Form, Identity};
 use crate::hooks::{
-    Available, Closing, Deliver, Entry, Handler, Incoming, Interest, Opened, Outgoing, Phase, Point, Removed,
-    Undelivered,
+    Available, Closing, Created, Deliver, Entry, Handler, Incoming, Interest, Opened, Outgoing, Phase, Point,
+    Removed, Undelivered,
 };
 use crate::iq::{IqHandler, IqKey};
 use crate::kept::Kept;
@@ -167,6 +168,8 @@ pub struct Feature {
     pub announce: Option<Announce>,
     /// Requests that it answers.
     pub iq: &'static [IqKey],
+    /// Commands.
+    pub commands: &'static [&'static Command],
     /// Options.
     pub options: &'static [OptionSpec],
     /// Features that must be on as well.
@@ -188,6 +191,7 @@ impl Feature {
         early_features: &[],
         announce: None,
         iq: &[],
+        commands: &[],
         options: &[],
         needs: &[],
         default_on: true,
@@ -206,10 +210,13 @@ pub(crate) struct Parts {
     pub(crate) available: Vec<Entry<Available>>,
     pub(crate) closing: Vec<Entry<Closing>>,
     pub(crate) removed: Vec<Entry<Removed>>,
+    pub(crate) created: Vec<Entry<Created>>,
     pub(crate) idle_probe: Option<crate::host::IdleProbe>,
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
     pub(crate) elements: Elements,
     pub(crate) disco: Extra,
+    pub(crate) commands: Vec<CommandEntry>,
+    pub(crate) early_features: Vec<u8>,
 }
 
 /// What a feature registers with.
@@ -261,6 +268,8 @@ impl Builder<'_> {
         closing: Closing,
         /// A handler for removed accounts.
         removed: Removed,
+        /// A handler for new accounts.
+        created: Created,
     }
     /// State that the handlers of this domain share over reloads; see [`crate::kept`]. `make` is called the first time.
     pub fn kept<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
@@ -293,6 +302,25 @@ impl Builder<'_> {
     /// A node for which the feature answers requests for information and items.
     pub fn disco_node(&mut self, node: impl DiscoNode + 'static) {
         self.parts.disco.nodes.push(Arc::new(node));
+    }
+    /// An element for `<stream:features/>` before authentication that depends on an option.
+    pub fn early_feature(&mut self, element: &str) {
+        self.parts.early_features.extend_from_slice(element.as_bytes());
+    }
+    /// What a command does that the feature declared.
+    pub fn command(&mut self, command: &'static Command, run: impl CommandHandler + 'static) {
+        let run = Arc::new(run);
+        self.parts.commands.push(CommandEntry { command, owner: self.owner, run, present: None });
+    }
+    /// The same for a command whose form shows present values.
+    pub fn command_with(
+        &mut self,
+        command: &'static Command,
+        present: impl CommandPresent + 'static,
+        run: impl CommandHandler + 'static,
+    ) {
+        let (run, present) = (Arc::new(run), Some(Arc::new(present) as Arc<dyn CommandPresent>));
+        self.parts.commands.push(CommandEntry { command, owner: self.owner, run, present });
     }
     /// A handler for a request that the feature declared.
     pub fn iq(&mut self, key: IqKey, handler: impl IqHandler + 'static) {

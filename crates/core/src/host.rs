@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use jid::Jid;
 
+use crate::command::Commands;
 use crate::disco::{DiscoInfo, DiscoNode};
 use crate::feature::{Builder, Feature, Options, Parts};
 use crate::frame::Frame;
@@ -28,6 +29,8 @@ pub struct Host {
     pub hooks: Hooks,
     /// Its request handlers.
     pub iq: IqTable,
+    /// Its commands.
+    pub commands: Commands,
     /// What the domain says of itself (XEP-0030).
     pub disco_server: DiscoInfo,
     /// What its accounts say of themselves.
@@ -65,8 +68,11 @@ pub enum HostError {
     /// Two features want the same request.
     #[error("{0} and {1} both answer the same request; switch one of them off under [modules]")]
     TwoOwners(&'static str, &'static str),
-    /// A feature registered a request that it did not declare, or the other way round.
-    #[error("{0} does not register the requests that it declares")]
+    /// Two features have a command of the same name or node.
+    #[error("{0} and {1} both have the command {2}; switch one of them off under [modules]")]
+    TwoCommands(&'static str, &'static str, &'static str),
+    /// A feature registered a request or a command that it did not declare, or the other way round.
+    #[error("{0} does not register the requests or commands that it declares")]
     Undeclared(&'static str),
     /// A needed feature is off.
     #[error("{0} needs {1}; switch {1} on or {0} off under [modules]")]
@@ -107,7 +113,7 @@ impl Host {
             {
                 return Err(HostError::Missing(feature.name, missing));
             }
-            let before = parts.iq.len();
+            let (before, commands) = (parts.iq.len(), parts.commands.len());
             (feature.build)(&mut Builder {
                 owner: feature.name,
                 options,
@@ -121,12 +127,17 @@ impl Host {
             let mut declared: Vec<_> = feature.iq.iter().map(|key| format!("{key:?}")).collect();
             registered.sort();
             declared.sort();
-            if registered != declared {
+            let mut named: Vec<_> = parts.commands[commands..].iter().map(|e| e.command.name).collect();
+            let mut promised: Vec<_> = feature.commands.iter().map(|c| c.name).collect();
+            named.sort_unstable();
+            promised.sort_unstable();
+            if registered != declared || named != promised {
                 return Err(HostError::Undeclared(feature.name));
             }
             for element in feature.early_features {
                 early_features.extend_from_slice(element.as_bytes());
             }
+            early_features.append(&mut parts.early_features);
             for element in feature.stream_features {
                 stream_features.extend_from_slice(element.as_bytes());
             }
@@ -135,6 +146,11 @@ impl Host {
         let mut iq = IqTable::default();
         for (key, owner, handler) in parts.iq {
             iq.add(key, owner, handler).map_err(|first| HostError::TwoOwners(first, owner))?;
+        }
+        let mut commands = Commands::default();
+        for entry in parts.commands {
+            let (owner, name) = (entry.owner, entry.command.name);
+            commands.add(entry).map_err(|first| HostError::TwoCommands(first, owner, name))?;
         }
         let hooks = Hooks {
             outgoing: Chain::freeze(parts.outgoing),
@@ -145,6 +161,7 @@ impl Host {
             available: Chain::freeze(parts.available),
             closing: Chain::freeze(parts.closing),
             removed: Chain::freeze(parts.removed),
+            created: Chain::freeze(parts.created),
         };
         let (mut disco_server, disco_account) =
             DiscoInfo::of(enabled.iter().map(|e| e.feature), &mut parts.disco);
@@ -157,6 +174,7 @@ impl Host {
             jid,
             hooks,
             iq,
+            commands,
             disco_server,
             disco_account,
             stream_features,

@@ -11,9 +11,12 @@
 //! stream reads no further until it is done; that is what keeps the order between two addresses.
 
 pub mod account;
+pub mod accounts;
 pub mod blocked;
+pub mod command;
 pub mod disco;
 pub mod effect;
+pub mod ending;
 pub mod fault;
 pub mod feature;
 pub mod frame;

@@ -15,6 +15,7 @@ use store::{AddressId, RosterItem, RosterSnapshot, Stores};
 
 use crate::account::Account;
 use crate::effect::Effects;
+use crate::ending::Ending;
 use crate::hooks::{ClosingCtx, OpenedCtx, Probe, Ran, RemovedCtx};
 use crate::host::{Host, Hosts};
 use crate::limits::Limits;
@@ -71,6 +72,7 @@ pub struct Node {
     pub passwords: Arc<dyn Passwords>,
     /// Version of the software.
     pub version: &'static str,
+    pub(crate) ending: Ending,
     now: AtomicU32,
     /// Bumped by every roster write and every stored message for an account, in stripes: a login that was read
     /// before and binds after such a write reads again.
@@ -122,6 +124,7 @@ impl Node {
             admins: RwLock::new(parts.admins.into_iter().collect()),
             passwords: parts.passwords,
             version: parts.version,
+            ending: Ending::default(),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
         })
     }
@@ -203,6 +206,7 @@ impl Node {
         let now = self.clock.seconds();
         self.now.store(now, Ordering::Relaxed);
         self.links.sweep(now);
+        self.ending.sweep(now);
     }
 
     /// Counts of roster writes and of stored messages in the stripe of this account, 16 bits each.

@@ -5,10 +5,12 @@
 //!
 //! The trap: what comes back is opaque and may change its form with the software; it goes to the store and nowhere else.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::Secret;
 use base::spawn::BoxFuture;
+use store::{Settings, StoreError};
 
 /// Derives and checks stored keys.
 pub trait Passwords: Send + Sync {
@@ -16,6 +18,68 @@ pub trait Passwords: Send + Sync {
     fn derive(&self, password: Secret) -> BoxFuture<'static, Result<Vec<u8>, String>>;
     /// Whether the password belongs to the stored keys.
     fn verify(&self, stored: Vec<u8>, password: Secret) -> BoxFuture<'static, bool>;
+}
+
+/// What a password that a user chooses must be like. Administrators may give any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PasswordPolicy {
+    /// Least number of characters.
+    pub least: u16,
+    /// Least number of different characters.
+    pub different: u16,
+    /// It must not contain the user's name.
+    pub no_name: bool,
+}
+
+impl Default for PasswordPolicy {
+    fn default() -> PasswordPolicy {
+        PasswordPolicy { least: 8, different: 4, no_name: true }
+    }
+}
+
+impl PasswordPolicy {
+    fn key(domain: &str) -> String {
+        format!("password-policy:{domain}")
+    }
+    /// The policy of a domain.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn load(settings: &dyn Settings, domain: &str) -> Result<PasswordPolicy, StoreError> {
+        let stored = settings.get(&Self::key(domain)).await?;
+        Ok(stored.and_then(|bytes| Self::decode(&bytes)).unwrap_or_default())
+    }
+    /// Keeps it.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn save(&self, settings: &dyn Settings, domain: &str) -> Result<(), StoreError> {
+        let text = format!("{} {} {}", self.least, self.different, u8::from(self.no_name));
+        settings.put(&Self::key(domain), text.as_bytes()).await
+    }
+    fn decode(bytes: &[u8]) -> Option<PasswordPolicy> {
+        let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
+        let mut next = || words.next()?.parse::<u16>().ok();
+        Some(PasswordPolicy { least: next()?, different: next()?, no_name: next()? != 0 })
+    }
+    /// Whether the password will do for a user of this name (the local part of the address).
+    ///
+    /// # Errors
+    /// One sentence that says what it lacks. It holds nothing of the password.
+    pub fn check(&self, name: &str, password: &Secret) -> Result<(), String> {
+        let text = password.expose_str().map_err(|_| "the password is not text".to_owned())?;
+        if text.chars().count() < usize::from(self.least) {
+            return Err(format!("the password is too short; take at least {} characters", self.least));
+        }
+        let different: BTreeSet<char> = text.chars().collect();
+        if different.len() < usize::from(self.different) {
+            return Err(format!("the password needs at least {} different characters", self.different));
+        }
+        if self.no_name && name.len() > 2 && text.to_lowercase().contains(&name.to_lowercase()) {
+            return Err("the password must not contain the user name".to_owned());
+        }
+        Ok(())
+    }
 }
 
 /// Keeps passwords as they are: for tests of features.
@@ -37,5 +101,34 @@ impl PlainPasswords {
     /// Shared.
     pub fn shared() -> Arc<dyn Passwords> {
         Arc::new(PlainPasswords)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_says_what_a_password_lacks() {
+        let policy = PasswordPolicy::default();
+        let check = |password: &str| policy.check("juliet", &Secret::new(password));
+        assert_eq!(check("R0m30&juli"), Ok(()));
+        assert!(check("R0m30").unwrap_err().contains("at least 8 characters"));
+        assert!(check("aaaaaaaaab").unwrap_err().contains("4 different"));
+        assert!(check("myJULIET12").unwrap_err().contains("user name"));
+        assert!(
+            PasswordPolicy { no_name: false, ..policy }.check("juliet", &Secret::new("myJULIET12")).is_ok()
+        );
+    }
+
+    #[test]
+    fn a_policy_is_kept_as_words() {
+        assert_eq!(
+            PasswordPolicy::decode(b"12 0 1"),
+            Some(PasswordPolicy { least: 12, different: 0, no_name: true })
+        );
+        for bad in ["", "1 2", "x 1 1"] {
+            assert_eq!(PasswordPolicy::decode(bad.as_bytes()), None);
+        }
     }
 }

@@ -24,12 +24,14 @@ pub struct StanzaError {
     pub text: Option<Cow<'static, str>>,
     /// Application-specific condition: namespace and element name.
     pub application: Option<(&'static str, &'static str)>,
+    /// The reply does not hold what was sent: it may be secret.
+    pub silent: bool,
 }
 
 impl StanzaError {
     /// The condition with its usual type.
     pub const fn new(condition: StanzaCondition) -> Self {
-        Self { kind: condition.default_type(), condition, text: None, application: None }
+        Self { kind: condition.default_type(), condition, text: None, application: None, silent: false }
     }
     /// Adds a sentence.
     #[must_use]
@@ -47,6 +49,12 @@ impl StanzaError {
     #[must_use]
     pub const fn application(mut self, ns: &'static str, name: &'static str) -> Self {
         self.application = Some((ns, name));
+        self
+    }
+    /// Leaves the original children out of the reply (XEP-0077 section 3.3: they may hold a password).
+    #[must_use]
+    pub const fn without_request(mut self) -> Self {
+        self.silent = true;
         self
     }
 
@@ -92,7 +100,7 @@ impl StanzaError {
         }
         writer.attr("type", "error");
         let inner = head.inner(bytes);
-        if inner.len() <= ECHO_BYTES {
+        if inner.len() <= ECHO_BYTES && !self.silent {
             writer.raw(inner);
         }
         self.write(&mut writer);

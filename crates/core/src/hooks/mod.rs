@@ -16,8 +16,9 @@ pub use chain::{Chain, Entry, Handler, Ran};
 pub use interest::{Interest, Probe};
 pub use phase::{OnFailure, Phase};
 pub use point::{
-    Available, AvailableCtx, Closing, ClosingCtx, Deliver, DeliverCtx, Incoming, IncomingCtx, Opened,
-    OpenedCtx, Outgoing, OutgoingCtx, Point, Removed, RemovedCtx, Undelivered, UndeliveredCtx,
+    Available, AvailableCtx, Closing, ClosingCtx, Created, CreatedCtx, Deliver, DeliverCtx, Incoming,
+    IncomingCtx, Opened, OpenedCtx, Outgoing, OutgoingCtx, Point, Removed, RemovedCtx, Undelivered,
+    UndeliveredCtx,
 };
 
 use base::spawn::BoxFuture;
@@ -89,6 +90,8 @@ pub struct Hooks {
     pub closing: Chain<Closing>,
     /// An account was removed.
     pub removed: Chain<Removed>,
+    /// An account was created.
+    pub created: Chain<Created>,
 }
 
 impl Hooks {
@@ -103,6 +106,7 @@ impl Hooks {
         self.available.describe(&mut out);
         self.closing.describe(&mut out);
         self.removed.describe(&mut out);
+        self.created.describe(&mut out);
         out
     }
 }

@@ -51,6 +51,8 @@ points! {
     Closing = "closing" => ClosingCtx;
     /// An account was removed.
     Removed = "removed" => RemovedCtx;
+    /// An account was created.
+    Created = "created" => CreatedCtx;
 }
 
 /// A stanza leaving a session.
@@ -166,6 +168,18 @@ pub struct RemovedCtx<'a> {
     pub jid: JidRef<'a>,
     /// The contacts that had a subscription either way, with their state.
     pub contacts: &'a [store::RosterItem],
+    /// What else is to be done.
+    pub effects: &'a mut Effects,
+}
+
+/// An account that is new in the store.
+pub struct CreatedCtx<'a> {
+    /// The node.
+    pub node: &'a Arc<Node>,
+    /// Its host.
+    pub host: &'a Arc<Host>,
+    /// Its bare address.
+    pub jid: JidRef<'a>,
     /// What else is to be done.
     pub effects: &'a mut Effects,
 }

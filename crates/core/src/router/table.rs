@@ -51,6 +51,21 @@ impl Table {
         self.sessions.load(Ordering::Relaxed)
     }
 
+    /// How many parts the table has, for work over all accounts that has to give way in between.
+    pub fn parts(&self) -> usize {
+        self.shards.len()
+    }
+    /// The part in which an account with this hash stands.
+    pub fn part_of(hash: u64) -> usize {
+        (hash >> 40) as usize % SHARDS
+    }
+    /// Calls `f` for every account of one part; it is locked meanwhile, so nothing slow.
+    pub fn each_of_part(&self, part: usize, mut f: impl FnMut(&Arc<Account>)) {
+        if let Some(shard) = self.shards.get(part) {
+            shard.read().iter().for_each(&mut f);
+        }
+    }
+
     /// Number of accounts with a session.
     pub fn accounts(&self) -> usize {
         self.shards.iter().map(|s| s.read().len()).sum()
@@ -111,6 +126,6 @@ impl Table {
 
     fn shard(&self, hash: u64) -> &RwLock<HashTable<Arc<Account>>> {
         // The table inside uses the low and the highest bits; take some from between.
-        &self.shards[(hash >> 40) as usize % SHARDS]
+        &self.shards[Self::part_of(hash)]
     }
 }

@@ -27,6 +27,8 @@ pub const CARBONS: u64 = 1 << 6;
 pub const MANAGED: u64 = 1 << 7;
 /// The client asked for its blocklist and gets pushes (XEP-0191 section 3.3).
 pub const BLOCKLIST: u64 = 1 << 8;
+/// The stream is encrypted.
+pub const SECURE: u64 = 1 << 9;
 /// Of an account: one of its sessions has [`CARBONS`].
 pub const ACCOUNT_CARBONS: u64 = 1 << 32;
 /// Of an account: its blocklist is not empty.

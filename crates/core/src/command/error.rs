@@ -1,0 +1,110 @@
+//! Why a command was not carried out: one value that each door translates.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use stanza::{StanzaCondition, StanzaError};
+use store::{ErrorKind, StoreError};
+
+use crate::fault::Fault;
+
+/// The reasons that callers tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// A value cannot be read, or a required one is missing.
+    Invalid,
+    /// The values can be read, but not used.
+    NotAcceptable,
+    /// There is no such account, session or command.
+    NotFound,
+    /// It is there already.
+    Conflict,
+    /// The caller may not.
+    Forbidden,
+    /// Nobody may.
+    NotAllowed,
+    /// The storage does not answer, or too much is under way; trying again may help.
+    Unavailable,
+    /// A fault of the server.
+    Internal,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandError {
+    /// What doors decide by.
+    pub why: Why,
+    /// One sentence for a person. Never with a value of a secret field.
+    pub text: Cow<'static, str>,
+}
+
+impl CommandError {
+    /// An error; `text` is one sentence without a full stop.
+    pub fn new(why: Why, text: impl Into<Cow<'static, str>>) -> CommandError {
+        CommandError { why, text: text.into() }
+    }
+    /// The caller may not.
+    pub fn forbidden() -> CommandError {
+        CommandError::new(Why::Forbidden, "this command is for administrators")
+    }
+    /// There is no such account.
+    pub fn no_account(jid: &impl fmt::Display) -> CommandError {
+        CommandError::new(Why::NotFound, format!("there is no account {jid}"))
+    }
+    /// A fault of the server; the cause is logged where it happens.
+    pub fn internal() -> CommandError {
+        CommandError::new(Why::Internal, "the server has a fault; its log says more")
+    }
+
+    /// As the condition of a stanza error (XEP-0133 section 5).
+    pub const fn condition(&self) -> StanzaCondition {
+        match self.why {
+            Why::Invalid => StanzaCondition::BadRequest,
+            Why::NotAcceptable => StanzaCondition::NotAcceptable,
+            Why::NotFound => StanzaCondition::ItemNotFound,
+            Why::Conflict => StanzaCondition::Conflict,
+            Why::Forbidden => StanzaCondition::Forbidden,
+            Why::NotAllowed => StanzaCondition::NotAllowed,
+            Why::Unavailable => StanzaCondition::ResourceConstraint,
+            Why::Internal => StanzaCondition::InternalServerError,
+        }
+    }
+    /// As a status of HTTP (RFC 9110 section 15).
+    pub const fn http_status(&self) -> u16 {
+        match self.why {
+            Why::Invalid => 400,
+            Why::Forbidden | Why::NotAllowed => 403,
+            Why::NotFound => 404,
+            Why::Conflict => 409,
+            Why::NotAcceptable => 422,
+            Why::Internal => 500,
+            Why::Unavailable => 503,
+        }
+    }
+    /// As a stanza error. What was sent is not repeated: it may hold a password.
+    pub fn stanza(&self) -> StanzaError {
+        StanzaError::new(self.condition()).text(self.text.clone()).without_request()
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+impl From<StoreError> for CommandError {
+    fn from(error: StoreError) -> CommandError {
+        match error.kind {
+            ErrorKind::TooLarge => CommandError::new(Why::NotAcceptable, "that is too large to be kept"),
+            _ => {
+                let fault = Fault::from(error);
+                tracing::warn!(cause = %fault.cause, "a command could not be carried out");
+                let why = if fault.retry { Why::Unavailable } else { Why::Internal };
+                CommandError::new(why, fault.public)
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Fields of commands: what goes in and what comes out.
+
+/// The type of a field.
+#[derive(Clone, Copy, Debug)]
+pub enum FieldKind {
+    /// One address.
+    Jid,
+    /// Addresses, each once.
+    Jids,
+    /// One line of text.
+    Text,
+    /// One line that is never shown, logged or sent back.
+    Secret,
+    /// Lines of text.
+    Lines,
+    /// A whole number from the first to the second; the third are proposals with their names.
+    Int(i64, i64, &'static [(i64, &'static str)]),
+    /// How many things, up to the number; `none` is as many as there may be. The second are proposals.
+    Count(u32, &'static [u32]),
+    /// Yes or no.
+    Bool,
+    /// One of these: value and name for people.
+    Choice(&'static [(&'static str, &'static str)]),
+    /// Rows, only in output.
+    Table(&'static [Field]),
+}
+
+impl FieldKind {
+    /// A word for the documentation.
+    pub fn describe(&self) -> String {
+        match self {
+            FieldKind::Jid => "address".to_owned(),
+            FieldKind::Jids => "addresses".to_owned(),
+            FieldKind::Text => "text".to_owned(),
+            FieldKind::Secret => "secret".to_owned(),
+            FieldKind::Lines => "lines of text".to_owned(),
+            FieldKind::Int(low, high, _) => format!("{low} to {high}"),
+            FieldKind::Count(most, _) => format!("1 to {most}, or none"),
+            FieldKind::Bool => "true or false".to_owned(),
+            FieldKind::Choice(list) => list.iter().map(|(value, _)| *value).collect::<Vec<_>>().join(", "),
+            FieldKind::Table(_) => "table".to_owned(),
+        }
+    }
+    /// Whether it may have several values.
+    pub const fn is_multi(&self) -> bool {
+        matches!(self, FieldKind::Jids | FieldKind::Lines)
+    }
+}
+
+/// A field.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its name on the command line and in JSON.
+    pub name: &'static str,
+    /// Its name in data forms: `accountjid`.
+    pub var: &'static str,
+    /// Its name for people.
+    pub label: &'static str,
+    /// Its type.
+    pub kind: FieldKind,
+    /// Whether it must have a value.
+    pub required: bool,
+    /// What counts if it has none; empty for nothing.
+    pub default: &'static str,
+    /// More for people, a sentence; empty where the label says it all.
+    pub doc: &'static str,
+    /// The stage at which it is asked for, from 0 without gaps.
+    pub stage: u8,
+}
+
+impl Field {
+    /// A field that may be left out.
+    pub const fn new(name: &'static str, var: &'static str, label: &'static str, kind: FieldKind) -> Field {
+        Field { name, var, label, kind, required: false, default: "", doc: "", stage: 0 }
+    }
+    /// It must have a value.
+    #[must_use]
+    pub const fn required(mut self) -> Field {
+        self.required = true;
+        self
+    }
+    /// What counts if it has none.
+    #[must_use]
+    pub const fn default(mut self, value: &'static str) -> Field {
+        self.default = value;
+        self
+    }
+    /// More for people.
+    #[must_use]
+    pub const fn doc(mut self, doc: &'static str) -> Field {
+        self.doc = doc;
+        self
+    }
+    /// It is asked for at a later stage.
+    #[must_use]
+    pub const fn stage(mut self, stage: u8) -> Field {
+        self.stage = stage;
+        self
+    }
+}

@@ -1,0 +1,56 @@
+//! The commands of a host, by name and by node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Command, CommandHandler, CommandPresent};
+
+/// A command with what it does.
+#[derive(Clone)]
+pub struct Entry {
+    /// The declaration.
+    pub command: &'static Command,
+    /// The feature that has it.
+    pub owner: &'static str,
+    /// Carries it out.
+    pub run: Arc<dyn CommandHandler>,
+    /// The values that its fields have at present.
+    pub present: Option<Arc<dyn CommandPresent>>,
+}
+
+/// All commands of a host, in registry order.
+#[derive(Clone, Default)]
+pub struct Commands {
+    list: Vec<Entry>,
+    names: BTreeMap<&'static str, usize>,
+    nodes: BTreeMap<&'static str, usize>,
+}
+
+impl Commands {
+    /// Adds a command.
+    ///
+    /// # Errors
+    /// The feature that has its name or its node already.
+    pub fn add(&mut self, entry: Entry) -> Result<(), &'static str> {
+        let taken = self.names.get(entry.command.name).or_else(|| self.nodes.get(entry.command.node));
+        if let Some(at) = taken {
+            return Err(self.list[*at].owner);
+        }
+        self.names.insert(entry.command.name, self.list.len());
+        self.nodes.insert(entry.command.node, self.list.len());
+        self.list.push(entry);
+        Ok(())
+    }
+    /// The command of this name.
+    pub fn named(&self, name: &str) -> Option<&Entry> {
+        self.names.get(name).map(|at| &self.list[*at])
+    }
+    /// The command of this node.
+    pub fn at_node(&self, node: &str) -> Option<&Entry> {
+        self.nodes.get(node).map(|at| &self.list[*at])
+    }
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> + '_ {
+        self.list.iter()
+    }
+}
