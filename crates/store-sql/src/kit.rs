@@ -5,7 +5,10 @@ use std::sync::atomic::AtomicU64;
 use base::Clock;
 
 use crate::dialect::Dialect;
-use crate::tables::{accounts, addresses, logins, offline, roster, settings};
+use crate::tables::{
+    accounts, addresses, blocklists, directory, last_seen, logins, offline, private, roster, settings,
+    tokens, vcards,
+};
 
 pub(crate) struct Kit {
     pub(crate) dialect: Box<dyn Dialect>,
@@ -20,6 +23,12 @@ pub(crate) struct Kit {
     pub(crate) offline: offline::Texts,
     pub(crate) roster: roster::Texts,
     pub(crate) settings: settings::Texts,
+    pub(crate) blocklists: blocklists::Texts,
+    pub(crate) directory: directory::Texts,
+    pub(crate) last_seen: last_seen::Texts,
+    pub(crate) private: private::Texts,
+    pub(crate) tokens: tokens::Texts,
+    pub(crate) vcards: vcards::Texts,
 }
 
 impl Kit {
@@ -32,6 +41,12 @@ impl Kit {
             offline: offline::Texts::new(d),
             roster: roster::Texts::new(d),
             settings: settings::Texts::new(d),
+            blocklists: blocklists::Texts::new(d),
+            directory: directory::Texts::new(d),
+            last_seen: last_seen::Texts::new(d),
+            private: private::Texts::new(d),
+            tokens: tokens::Texts::new(d),
+            vcards: vcards::Texts::new(d),
             dialect,
             clock,
             round_trips: AtomicU64::new(0),
@@ -57,6 +72,12 @@ mod tests {
             kit.offline.all(),
             kit.roster.all(),
             kit.settings.all(),
+            kit.blocklists.all(),
+            kit.directory.all(),
+            kit.last_seen.all(),
+            kit.private.all(),
+            kit.tokens.all(),
+            kit.vcards.all(),
         ];
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
@@ -70,10 +91,11 @@ mod tests {
                 let rows = sqlx::query(&explain).fetch_all(&mut line).await.unwrap();
                 let plan: Vec<&str> = rows.iter().map(|row| row.get(3)).collect();
                 assert!(!plan.is_empty(), "{text}");
-                // Fetching in the order of the key needs no sorting either.
-                let bad = plan
-                    .iter()
-                    .any(|step| step.starts_with("SCAN") || step.contains("TEMP B-TREE FOR ORDER"));
+                // Fetching in the order of the key needs no sorting either. What is counted comes from a key, too.
+                let bad = plan.iter().any(|step| {
+                    step.starts_with("SCAN") && !step.starts_with("SCAN found")
+                        || step.contains("TEMP B-TREE FOR ORDER")
+                });
                 assert!(!bad, "{text}\n{plan:#?}");
             }
         });

@@ -16,6 +16,7 @@ mod label;
 mod lane;
 mod migrate;
 mod options;
+mod seen;
 mod tables;
 mod writer;
 
@@ -31,13 +32,15 @@ use dialect::sqlite::{self, SqliteDialect, Use};
 use kit::Kit;
 use lane::Lanes;
 pub use options::Options;
+use seen::LastSeens;
 use writer::{Work, Writer};
 
 /// A database with all needs.
 pub struct SqlStores {
     kit: Arc<Kit>,
     pools: [Pool; 3],
-    writer: Writer,
+    writer: Arc<Writer>,
+    seen: LastSeens,
     lanes: Lanes,
     reading: AtomicUsize,
     most_reading: usize,
@@ -85,8 +88,10 @@ impl SqlStores {
         })?;
         drop(conn);
 
+        let writer = Arc::new(Writer::start(writing.clone(), kit.clone(), spawner, options));
         Ok(Arc::new(SqlStores {
-            writer: Writer::start(writing.clone(), kit.clone(), spawner, options),
+            seen: LastSeens::start(writer.clone(), spawner, options.seen_gather),
+            writer,
             lanes: Lanes::start(logins.clone(), kit.clone(), spawner, options),
             pools: [writing, reading, logins],
             kit,
@@ -113,6 +118,7 @@ impl SqlStores {
 
     /// Finishes what waits to be written and closes all connections. Later calls fail with `Unavailable`.
     pub async fn close(&self) {
+        self.seen.close().await;
         self.writer.close().await;
         self.lanes.close().await;
         // The writing connection last: whoever closes last folds the journal into the file.

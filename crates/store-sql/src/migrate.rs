@@ -16,8 +16,10 @@ pub(crate) struct Step {
 }
 
 /// The steps for SQLite.
-pub(crate) const SQLITE: &[Step] =
-    &[Step { name: "0001_start", sql: include_str!("../migrations/sqlite/0001_start.sql") }];
+pub(crate) const SQLITE: &[Step] = &[
+    Step { name: "0001_start", sql: include_str!("../migrations/sqlite/0001_start.sql") },
+    Step { name: "0002_profiles", sql: include_str!("../migrations/sqlite/0002_profiles.sql") },
+];
 
 const NOTES: &str =
     "CREATE TABLE throng_schema (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at BIGINT NOT NULL)";

@@ -10,7 +10,7 @@ pub struct Options {
     pub login_lanes: u32,
     /// A read that takes longer fails with `Timeout`.
     pub read_deadline: Duration,
-    /// A write that takes longer, waiting included, fails with `Timeout`.
+    /// A write that has waited longer for its turn fails with `Timeout`. One whose turn has come is waited for.
     pub write_deadline: Duration,
     /// Requests that may wait, for writes, for logins and for other reads each. More fail with `Overloaded` at once.
     pub queue: usize,
@@ -20,6 +20,8 @@ pub struct Options {
     pub gather: Duration,
     /// How long a login waits for others to share its statement, when there were others before.
     pub login_gather: Duration,
+    /// How long times of logouts are gathered before they are written; as much is lost when the program is killed.
+    pub seen_gather: Duration,
     /// How long to wait for another program that has locked the database.
     pub lock_wait: Duration,
     /// Memory of each connection for pages of the database (SQLite only).
@@ -37,6 +39,7 @@ impl Default for Options {
             queue_bytes: 64 << 20,
             gather: Duration::from_millis(2),
             login_gather: Duration::from_millis(1),
+            seen_gather: Duration::from_secs(1),
             lock_wait: Duration::from_secs(5),
             cache_bytes: 2 << 20,
         }

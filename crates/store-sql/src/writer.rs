@@ -1,11 +1,15 @@
 //! The one writer: a bounded queue in front, a transaction for all that waits, an answer when it is on the disk.
 //!
 //! Each request runs in its own savepoint, so that one that fails takes nothing else with it; neighbouring appends of
-//! offline messages are merged and share one. A request whose caller has gone (deadline) before its turn is skipped.
+//! offline messages are merged and share one.
+//!
+//! A deadline cuts waiting only. Each request has a [`Turn`] that is taken once: by the caller when the deadline passes,
+//! and then the request is skipped, or by the writer when it begins with it inside an open transaction, and then the
+//! caller waits for the answer however long it takes. So a write that failed was not kept, and can be repeated.
 //!
 //! The trap for the next person: results are known before the commit but must not be answered before it.
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::{BoxFuture, Spawner};
@@ -21,7 +25,51 @@ use crate::tables::offline;
 /// What a request does with the connection.
 pub(crate) type Work<T> =
     Box<dyn for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, Result<T, StoreError>> + Send>;
-type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// Who decides on a request: its caller, who gives up, or the writer, who begins.
+#[derive(Clone, Default)]
+struct Turn(Arc<AtomicBool>);
+
+impl Turn {
+    /// True for the first who asks.
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// The way back to the caller.
+struct Answer<T> {
+    to: oneshot::Sender<Result<T, StoreError>>,
+    turn: Turn,
+}
+
+/// The caller's end of it.
+struct Wait<T> {
+    answer: oneshot::Receiver<Result<T, StoreError>>,
+    turn: Turn,
+}
+
+impl<T> Answer<T> {
+    fn new() -> (Answer<T>, Wait<T>) {
+        let ((to, answer), turn) = (oneshot::channel(), Turn::default());
+        (Answer { to, turn: turn.clone() }, Wait { answer, turn })
+    }
+
+    /// Whether nobody waits any more; a cheap look, to be followed by [`Answer::begin`].
+    fn is_closed(&self) -> bool {
+        self.to.is_closed()
+    }
+
+    /// Whether the work is still wanted. After a yes the caller waits for the answer.
+    fn begin(&self) -> bool {
+        !self.to.is_closed() && self.turn.take()
+    }
+
+    fn send(self, result: Result<T, StoreError>) {
+        // The caller may have given up; a write that was begun stands all the same.
+        let _ = self.to.send(result);
+    }
+}
 
 /// Requests in one transaction.
 const MOST: usize = 256;
@@ -89,7 +137,7 @@ impl Writer {
 
     /// Queues a request of about this many bytes and waits until it is durable.
     pub(crate) fn call<T: Send + 'static>(&self, bytes: usize, work: Work<T>) -> Fut<'_, T> {
-        let (answer, wait) = oneshot::channel();
+        let (answer, wait) = Answer::new();
         let queued = self
             .weigh(bytes)
             .and_then(|weight| self.push(Request::Call(Box::new(Call { work, answer }), weight)));
@@ -97,25 +145,25 @@ impl Writer {
     }
 
     pub(crate) fn append(&self, messages: Vec<OfflineMessage>, limit: u32) -> Fut<'_, Vec<Appended>> {
-        let (answer, wait) = oneshot::channel();
+        let (answer, wait) = Answer::new();
         let bytes = messages.iter().map(|message| message.stanza.len() + 64).sum();
         let append = Append { messages, limit, answer };
         let queued = self.weigh(bytes).and_then(|weight| self.push(Request::Append(append, weight)));
         self.wait(queued, wait)
     }
 
-    fn wait<T: Send + 'static>(
-        &self,
-        queued: Result<(), StoreError>,
-        wait: oneshot::Receiver<Result<T, StoreError>>,
-    ) -> Fut<'_, T> {
+    fn wait<T: Send + 'static>(&self, queued: Result<(), StoreError>, wait: Wait<T>) -> Fut<'_, T> {
         let deadline = self.deadline;
         Box::pin(async move {
             queued?;
-            match tokio::time::timeout(deadline, wait).await {
-                Ok(answer) => answer.map_err(|_| fault::unavailable())?,
-                Err(_) => Err(fault::late()),
-            }
+            let Wait { mut answer, turn } = wait;
+            let answer = match tokio::time::timeout(deadline, &mut answer).await {
+                Ok(answer) => answer,
+                Err(_) if turn.take() => return Err(fault::late()),
+                // It has begun and may be kept, so the end must be known.
+                Err(_) => answer.await,
+            };
+            answer.map_err(|_| fault::unavailable())?
         })
     }
 
@@ -130,7 +178,10 @@ impl Writer {
 }
 
 trait Job: Send {
+    /// Whether nobody waits for it any more.
     fn abandoned(&self) -> bool;
+    /// Takes its turn. False when nothing of it is wanted any more.
+    fn begin(&mut self) -> bool;
     fn refuse(self: Box<Self>, error: &StoreError);
     fn run<'c>(self: Box<Self>, conn: &'c mut Conn) -> BoxFuture<'c, Box<dyn Finish>>;
 }
@@ -156,6 +207,10 @@ impl<T: Send + 'static> Job for Call<T> {
         self.answer.is_closed()
     }
 
+    fn begin(&mut self) -> bool {
+        self.answer.begin()
+    }
+
     fn refuse(self: Box<Self>, error: &StoreError) {
         refuse(vec![self.answer], error);
     }
@@ -178,8 +233,7 @@ impl<T: Send> Finish for Done<T> {
             Some(error) if self.result.is_ok() => Err(fault::again(error)),
             _ => self.result,
         };
-        // The caller may have given up; the write stands all the same.
-        let _ = self.answer.send(result);
+        self.answer.send(result);
     }
 }
 
@@ -188,7 +242,12 @@ struct Appends(Vec<Append>);
 
 impl Job for Appends {
     fn abandoned(&self) -> bool {
-        self.0.is_empty()
+        self.0.iter().all(|append| append.answer.is_closed())
+    }
+
+    fn begin(&mut self) -> bool {
+        self.0.retain(|append| append.answer.begin());
+        !self.0.is_empty()
     }
 
     fn refuse(self: Box<Self>, error: &StoreError) {
@@ -222,7 +281,7 @@ impl Finish for AppendsDone {
         match (fault, self.results) {
             (None, Ok(results)) => {
                 for (answer, result) in self.answers.into_iter().zip(results) {
-                    let _ = answer.send(Ok(result));
+                    answer.send(Ok(result));
                 }
             }
             (Some(error), Ok(_)) => refuse(self.answers, error),
@@ -233,7 +292,7 @@ impl Finish for AppendsDone {
 
 fn refuse<T>(answers: Vec<Answer<T>>, error: &StoreError) {
     for answer in answers {
-        let _ = answer.send(Err(fault::again(error)));
+        answer.send(Err(fault::again(error)));
     }
 }
 
@@ -248,10 +307,7 @@ async fn write_all(pool: Pool, kit: Arc<Kit>, mut queue: mpsc::Receiver<Request>
             match request {
                 Request::Append(append, weight) => {
                     weights.push(weight);
-                    if !append.answer.is_closed() {
-                        appends.push(append);
-                    }
-                    continue;
+                    appends.push(append);
                 }
                 Request::Call(job, weight) => {
                     weights.push(weight);
@@ -337,7 +393,10 @@ async fn within(
         return Err(error);
     }
     let alone = jobs.len() == 1;
-    while let Some(job) = jobs.next() {
+    while let Some(mut job) = jobs.next() {
+        if !job.begin() {
+            continue;
+        }
         let step = step(conn, job, alone, finished).await;
         if let Err(error) = step {
             jobs.for_each(|job| job.refuse(&error));

@@ -1,6 +1,9 @@
 //! Why a storage call failed, and whether asking again can help.
 //!
-//! No specification. The trap for the next person: [`ErrorKind::Timeout`] on a write means *unknown*, not *undone*.
+//! A write that failed was not kept and will not be, whatever the kind, so that its sender may be told so. The one exception
+//! is a backend that died over it.
+//!
+//! The trap for the next person: a backend must not let a deadline cut off a write that it has begun.
 use std::error::Error;
 use std::fmt;
 
@@ -11,7 +14,7 @@ pub enum ErrorKind {
     Unavailable,
     /// The bounded queue before the backend is full; nothing was tried.
     Overloaded,
-    /// The deadline passed. A write that had already begun may still be kept.
+    /// The deadline passed. A write had not begun and will not be done.
     Timeout,
     /// Another writer was in the way; nothing was changed.
     Conflict,

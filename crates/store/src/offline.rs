@@ -50,8 +50,8 @@ pub struct Waiting {
 /// Messages waiting for accounts.
 pub trait Offline: Send + Sync {
     /// Stores messages in this order, all in one transaction, and answers when they are durable; one answer for each. An
-    /// account that holds `limit_per_account` unexpired messages takes no more. After a `Timeout` the messages may or may
-    /// not be kept, so a repeat may store them twice.
+    /// account that holds `limit_per_account` unexpired messages takes no more. After an error none of them is kept, and
+    /// the call may be repeated.
     fn append(&self, messages: Vec<OfflineMessage>, limit_per_account: u32) -> Fut<'_, Vec<Appended>>;
 
     /// Waiting messages that have not expired at `now` (milliseconds since 1970), oldest first. The cursor is the number.

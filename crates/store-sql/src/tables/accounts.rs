@@ -17,12 +17,15 @@ const CHUNK: usize = 4096;
 
 pub(crate) struct Texts {
     insert: Sizes,
-    present: Sizes,
+    pub(super) present: Sizes,
     show: String,
     list: String,
     count: String,
     roster: String,
-    remove: [String; 4],
+    remove: [String; 8],
+    names: Sizes,
+    remove_name: String,
+    owner: String,
     set_credentials: String,
     set_disabled: String,
     upgrade: String,
@@ -52,16 +55,27 @@ impl Texts {
             count: d
                 .sql("SELECT count(*) FROM account WHERE domain = (SELECT id FROM address WHERE jid = ?)"),
             roster: d.sql(&format!(
-                "SELECT c.id, {} FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?",
+                "SELECT c.id, {}, c.domain FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?",
                 logins::roster_lines(d, "c.id")
             )),
             remove: [
                 d.sql("DELETE FROM roster WHERE owner = ?"),
                 d.sql("DELETE FROM offline WHERE owner = ?"),
                 d.sql("DELETE FROM inbox WHERE owner = ?"),
+                d.sql("DELETE FROM private WHERE owner = ?"),
+                d.sql("DELETE FROM vcard WHERE owner = ?"),
+                d.sql("DELETE FROM profile WHERE owner = ?"),
+                d.sql("DELETE FROM last_seen WHERE owner = ?"),
                 d.sql("DELETE FROM account WHERE id = ?"),
             ],
-            set_credentials: set("credentials"),
+            names: Sizes::new(|n| d.insert_new("username", &["domain", "name", "id"], n)),
+            remove_name: d.sql("DELETE FROM username WHERE domain = ? AND name = ? AND id = ?"),
+            owner: d.sql(&format!(
+                "SELECT c.id, c.domain FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?{}",
+                d.lock_rows()
+            )),
+            // A changed password ends what was got with the old one.
+            set_credentials: set("tokens = NULL, credentials"),
             set_disabled: set("disabled"),
             upgrade: d.sql(
                 "UPDATE account SET credentials = ? \
@@ -80,22 +94,22 @@ impl Texts {
 
     #[cfg(test)]
     pub(crate) fn all(&self) -> Vec<&str> {
-        vec![
+        let mut all: Vec<&str> = self.remove.iter().map(String::as_str).collect();
+        all.extend([
             self.present.holding(2).1,
             &self.show,
             &self.list,
             &self.count,
             &self.roster,
-            &self.remove[0],
-            &self.remove[1],
-            &self.remove[2],
-            &self.remove[3],
+            &self.remove_name,
+            &self.owner,
             &self.set_credentials,
             &self.set_disabled,
             &self.upgrade,
             &self.list_disabled,
             &self.count_disabled,
-        ]
+        ]);
+        all
     }
 }
 
@@ -120,15 +134,19 @@ async fn create_chunk(conn: &mut Conn, accounts: &[NewAccount]) -> Result<Vec<Cr
 
     let mut answers = Vec::with_capacity(accounts.len());
     let mut values = Vec::with_capacity(accounts.len() * COLUMNS.len());
+    let mut users = Vec::with_capacity(accounts.len() * 3);
     for (new, id) in accounts.iter().zip(ids) {
         if !present.insert(id) {
             answers.push(Created::Exists(id));
             continue;
         }
         answers.push(Created::New(id));
+        let (id, domain) =
+            (Arg::number(id.get().into()), Arg::number(number(new.jid.domain())?.get().into()));
+        users.extend([domain, Arg::Text(new.jid.local().unwrap_or_default()), id]);
         values.extend([
-            Arg::number(id.get().into()),
-            Arg::number(number(new.jid.domain())?.get().into()),
+            id,
+            domain,
             Arg::number(now),
             Arg::Int(0),
             Arg::number(store::accounts::first_number(now)),
@@ -136,7 +154,20 @@ async fn create_chunk(conn: &mut Conn, accounts: &[NewAccount]) -> Result<Vec<Cr
         ]);
     }
     conn.run_rows(&kit.accounts.insert, COLUMNS.len(), &values).await?;
+    conn.run_rows(&kit.accounts.names, 3, &users).await?;
     Ok(answers)
+}
+
+/// The numbers of an account and of its domain, if there is such an account. Inside the writer's transaction.
+pub(super) async fn owner(conn: &mut Conn, name: &str) -> Result<Option<(u64, u64)>, StoreError> {
+    let kit = conn.kit.clone();
+    let row = conn.row(&kit.accounts.owner, &[Arg::Text(name)]).await?;
+    row.map(|row| Ok((row.number(0)?, row.number(1)?))).transpose()
+}
+
+/// The local part of a bare address.
+pub(super) fn user_of(name: &str) -> &str {
+    name.split_once('@').map_or("", |(user, _)| user)
 }
 
 async fn remove(conn: &mut Conn, name: &str) -> Result<Option<Removed>, StoreError> {
@@ -145,9 +176,12 @@ async fn remove(conn: &mut Conn, name: &str) -> Result<Option<Removed>, StoreErr
     let id = id(row.number(0)?)?;
     let mut contacts = logins::roster(row.maybe_text(1)?)?;
     contacts.retain(RosterItem::to_cancel);
+    let number = Arg::number(id.get().into());
     for sql in &kit.accounts.remove {
-        conn.run(sql, &[Arg::number(id.get().into())]).await?;
+        conn.run(sql, &[number]).await?;
     }
+    let args = [Arg::number(row.number(2)?), Arg::Text(user_of(name)), number];
+    conn.run(&kit.accounts.remove_name, &args).await?;
     Ok(Some(Removed { id, contacts }))
 }
 
@@ -215,8 +249,19 @@ impl SqlStores {
 
     fn create_some(&self, accounts: Vec<NewAccount>) -> Fut<'_, Vec<Created>> {
         let bytes = accounts.len() * 256;
-        self.writer
-            .call(bytes, Box::new(move |conn| Box::pin(async move { create_chunk(conn, &accounts).await })))
+        let created: Fut<'_, Vec<Created>> = self
+            .writer
+            .call(bytes, Box::new(move |conn| Box::pin(async move { create_chunk(conn, &accounts).await })));
+        Box::pin(async move {
+            let created = created.await?;
+            // A session of an account of the same name may have ended after that was removed.
+            let new = |created: &Created| match created {
+                Created::New(id) => Some(*id),
+                Created::Exists(_) => None,
+            };
+            self.seen.forget(created.iter().filter_map(new));
+            Ok(created)
+        })
     }
 }
 
@@ -251,7 +296,13 @@ impl Accounts for SqlStores {
 
     fn remove(&self, account: JidRef<'_>) -> Fut<'_, Option<Removed>> {
         let name = bare(account);
-        self.writer.call(64, Box::new(move |conn| Box::pin(async move { remove(conn, &name).await })))
+        let removed: Fut<'_, Option<Removed>> =
+            self.writer.call(64, Box::new(move |conn| Box::pin(async move { remove(conn, &name).await })));
+        Box::pin(async move {
+            let removed = removed.await?;
+            self.seen.forget(removed.as_ref().map(|removed| removed.id));
+            Ok(removed)
+        })
     }
 
     fn set_credentials(&self, account: JidRef<'_>, credentials: &[u8]) -> Fut<'_, bool> {

@@ -6,7 +6,7 @@
 //! ```text
 //! answer = block *(LF block)
 //! block  = head LF *(line LF)
-//! head   = jid SP id SP disabled SP version SP waiting SP *HEXDIG       credentials in hexadecimal
+//! head   = jid SP id SP disabled SP version SP waiting 3(SP *HEXDIG)    credentials, blocklist, tokens in hexadecimal
 //! line   = contact SP subscription SP *HEXDIG SP *HEXDIG SP jid         label and request in hexadecimal
 //! ```
 //! Bare addresses contain neither spaces nor line feeds, so nothing is escaped. Blocks and lines come in any order.
@@ -44,8 +44,10 @@ impl Texts {
             login: Sizes::new(|n| {
                 let head = format!(
                     "a.jid || ' ' || c.id || ' ' || c.disabled || ' ' || c.roster_version || ' ' \
-                     || coalesce(i.waiting, 0) || ' ' || {}",
-                    d.hex("c.credentials")
+                     || coalesce(i.waiting, 0) || ' ' || {} || ' ' || {} || ' ' || {}",
+                    d.hex("c.credentials"),
+                    d.hex("c.blocklist"),
+                    d.hex("c.tokens")
                 );
                 let lines = roster_lines(d, "c.id");
                 let block = format!("{head} || {LINE_FEED} || coalesce({lines} || {LINE_FEED}, '')");
@@ -94,11 +96,11 @@ fn login(head: &str, lines: &str) -> Result<Login, StoreError> {
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(wrong_account);
     let (id, disabled) = (id(number()?)?, number()? != 0);
     let (roster_version, waiting) = (number()?, number()?);
-    let credentials = parts.next().and_then(label::unhex).ok_or_else(wrong_account)?;
+    let mut bytes = || parts.next().and_then(label::unhex).ok_or_else(wrong_account);
+    let (credentials, blocklist, tokens) = (bytes()?, bytes()?, bytes()?);
     let lines = lines.strip_suffix('\n').unwrap_or(lines);
     let roster = roster((!lines.is_empty()).then_some(lines))?;
     let offline = u32::try_from(waiting).unwrap_or(u32::MAX);
-    let (blocklist, tokens) = (Vec::new(), Vec::new());
     Ok(Login { id, credentials, disabled, roster, roster_version, offline, blocklist, tokens })
 }
 

@@ -1,11 +1,16 @@
 //! One file per need: its statements and its trait.
 pub(crate) mod accounts;
 pub(crate) mod addresses;
-mod later;
+pub(crate) mod blocklists;
+pub(crate) mod directory;
+pub(crate) mod last_seen;
 pub(crate) mod logins;
 pub(crate) mod offline;
+pub(crate) mod private;
 pub(crate) mod roster;
 pub(crate) mod settings;
+pub(crate) mod tokens;
+pub(crate) mod vcards;
 
 use jid::{Jid, JidRef};
 use store::{AddressId, ErrorKind, StoreError};

@@ -5,7 +5,8 @@ use jid::Jid;
 
 use super::{Fixture, account, all, entry, jid};
 use crate::{
-    Account, Change, Created, ErrorKind, NewAccount, OfflineMessage, Page, Slice, Stores, Subscription,
+    Account, Change, Created, ErrorKind, NewAccount, OfflineMessage, Page, PrivateLimits, Query, Searchable,
+    Seen, Slice, Stores, Subscription, Unblock,
 };
 
 fn new(jid: Jid) -> NewAccount {
@@ -88,6 +89,16 @@ async fn furnished(stores: &Stores) -> crate::AddressId {
     let message =
         OfflineMessage { owner: ann, stored_at: 1, expires: Some(2), stanza: b"<message/>".to_vec() };
     stores.offline.append(vec![message; 3], 10).await.unwrap();
+    let name = jid("ann@example.org");
+    let blocked = vec![jid("eve@example.com")];
+    stores.blocklists.change_blocklist(name.as_ref(), blocked, Unblock::All, 9).await.unwrap();
+    stores.tokens.change_tokens(name.as_ref(), Box::new(|_| Some(vec![7]))).await.unwrap();
+    let limits = PrivateLimits { entries: 9, bytes: 99 };
+    let values = vec![("key".to_owned(), vec![1])];
+    stores.private.put(name.as_ref(), values, limits).await.unwrap();
+    let shown = Searchable { nick: "Annie".to_owned(), ..Searchable::default() };
+    stores.vcards.put(name.as_ref(), Some(b"<vCard/>".to_vec()), shown).await.unwrap();
+    stores.last_seen.set(ann, Seen { at: 5, status: None });
     ann
 }
 
@@ -105,6 +116,11 @@ pub async fn remove_leaves_nothing(f: Fixture) {
     assert_eq!(f.stores.accounts.show(name.as_ref()).await.unwrap(), None);
     assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), 1);
     assert_eq!(f.stores.roster.get(ann).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(f.stores.blocklists.blocklist(name.as_ref()).await.unwrap(), Vec::<Jid>::new());
+    assert_eq!(f.stores.private.get(name.as_ref(), "key").await.unwrap(), None);
+    assert_eq!(f.stores.vcards.get(name.as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.last_seen.get(name.as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.directory.count("example.org", &Query::default()).await.unwrap(), 1);
     assert_eq!(f.stores.offline.count(ann).await.unwrap(), 0);
     assert_eq!(f.stores.offline.fetch(ann, Page::first(10), 0).await.unwrap().items, []);
     assert_eq!(f.stores.offline.expire(u64::MAX >> 2, 100).await.unwrap(), 0);
@@ -115,6 +131,13 @@ pub async fn remove_leaves_nothing(f: Fixture) {
     assert_eq!(f.stores.accounts.create(&name, b"new").await.unwrap(), ann);
     let login = f.stores.logins.login(name.as_ref()).await.unwrap().unwrap();
     assert_eq!((login.roster.len(), login.offline, login.credentials), (0, 0, b"new".to_vec()));
+    assert!(login.blocklist.is_empty() && login.tokens.is_empty());
+    assert_eq!(f.stores.blocklists.blocklist(name.as_ref()).await.unwrap(), Vec::<Jid>::new());
+    assert_eq!(f.stores.private.get(name.as_ref(), "key").await.unwrap(), None);
+    assert_eq!(f.stores.vcards.get(name.as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.last_seen.get(name.as_ref()).await.unwrap(), None);
+    let nick = Query { nick: Some("a".to_owned()), ..Query::default() };
+    assert_eq!(f.stores.directory.count("example.org", &nick).await.unwrap(), 0);
 }
 
 pub async fn remove_twice_is_nothing(f: Fixture) {
@@ -248,4 +271,26 @@ pub async fn many_create_the_same_account(f: Fixture) {
     let refused = got.iter().filter_map(|got| got.as_ref().err());
     assert!(refused.into_iter().all(|error| error.kind == ErrorKind::AlreadyExists));
     assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), 6);
+}
+
+pub async fn disabled_accounts_are_listed(f: Fixture) {
+    let accounts = &f.stores.accounts;
+    for n in 0..7 {
+        account(&f.stores, &format!("u{n}")).await;
+        accounts.create(&jid(&format!("u{n}@example.com")), b"").await.unwrap();
+        if n % 2 == 1 {
+            accounts.set_disabled(jid(&format!("u{n}@example.org")).as_ref(), true).await.unwrap();
+        }
+    }
+    assert_eq!(accounts.count_disabled("example.org").await.unwrap(), 3);
+    assert_eq!(accounts.count_disabled("example.com").await.unwrap(), 0);
+    let first = accounts.list_disabled("example.org", Page::first(2)).await.unwrap();
+    let names = |slice: &Slice<Account>| -> Vec<String> {
+        slice.items.iter().map(|account| account.jid.to_string()).collect()
+    };
+    assert_eq!(names(&first), ["u1@example.org", "u3@example.org"]);
+    let second = accounts.list_disabled("example.org", Page::after(first.next.unwrap(), 2)).await.unwrap();
+    assert_eq!((names(&second), second.next), (vec!["u5@example.org".to_owned()], None));
+    accounts.set_disabled(jid("u1@example.org").as_ref(), false).await.unwrap();
+    assert_eq!(accounts.count_disabled("example.org").await.unwrap(), 2);
 }

@@ -18,10 +18,16 @@
 )]
 pub mod accounts;
 pub mod addresses;
+pub mod blocklists;
+pub mod directory;
+pub mod last_seen;
 pub mod logins;
 pub mod offline;
+pub mod private;
 pub mod roster;
 pub mod settings;
+pub mod tokens;
+pub mod vcards;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -156,7 +162,8 @@ macro_rules! conformance_suite {
             create_cuts_the_resource, bulk_answers_in_order_and_can_be_repeated, bulk_larger_than_a_chunk,
             remove_leaves_nothing, remove_twice_is_nothing, removed_account_comes_back_empty_with_higher_version,
             credentials_and_disabled_change, lists_page_at_every_boundary, lists_do_not_shift_when_rows_go,
-            unusual_names_are_different_accounts, wildcards_are_plain_text, many_create_the_same_account);
+            unusual_names_are_different_accounts, wildcards_are_plain_text, many_create_the_same_account,
+            disabled_accounts_are_listed);
         $crate::conformance_suite!(@ $backend, addresses: numbers_stay, resources_do_not_count,
             unknown_addresses_are_not_found, resolves_what_is_known, many_ask_for_the_same_number,
             numbers_of_removed_accounts_stay, resolves_more_than_one_statement_takes);
@@ -177,6 +184,24 @@ macro_rules! conformance_suite {
             unkept_contact_gets_no_number, rosters_do_not_mix, resources_of_contacts_do_not_count);
         $crate::conformance_suite!(@ $backend, settings: put_get_replace, first_value_wins,
             many_first_writers_agree, keys_are_compared_by_bytes, limits_are_enforced);
+        $crate::conformance_suite!(@ $backend, blocklists: keeps_the_order_of_adding,
+            resources_of_blocked_addresses_count, a_full_list_takes_no_more, bytes_are_limited,
+            nothing_for_a_missing_account, unusual_addresses_come_back, many_writers_lose_nothing);
+        $crate::conformance_suite!(@ $backend, directory: prefixes_of_each_field, domains_do_not_mix,
+            wildcards_are_plain_text, case_folds_and_accents_count, unusual_texts_are_found,
+            pages_at_every_boundary, pages_do_not_shift_when_users_go, wrong_cursors_are_not_found,
+            removed_accounts_are_not_found, counts_and_pages_are_capped);
+        $crate::conformance_suite!(@ $backend, last_seen: the_last_one_counts, missing_accounts_are_nothing,
+            unusual_texts_come_back, a_storm_of_logouts);
+        $crate::conformance_suite!(@ $backend, private: put_get_replace_remove, missing_account_keeps_nothing,
+            limits_are_enforced, long_keys_are_refused, unusual_keys_are_different,
+            many_writers_stay_within_the_limits);
+        $crate::conformance_suite!(@ $backend, tokens: closure_sees_what_is_there,
+            missing_account_asks_nobody, one_of_many_uses_a_token_up, a_panic_changes_nothing,
+            bytes_come_back_and_are_limited, a_changed_password_ends_tokens,
+            upgraded_credentials_keep_tokens);
+        $crate::conformance_suite!(@ $backend, vcards: put_get_replace_remove, missing_account_keeps_nothing,
+            a_card_without_texts_is_not_found, large_cards_are_refused, long_texts_are_cut);
     };
     (@ $backend:ty, $need:ident: $($case:ident),+ $(,)?) => {
         mod $need {
@@ -217,6 +242,12 @@ mod tests {
             ("offline", include_str!("offline.rs")),
             ("roster", include_str!("roster.rs")),
             ("settings", include_str!("settings.rs")),
+            ("blocklists", include_str!("blocklists.rs")),
+            ("directory", include_str!("directory.rs")),
+            ("last_seen", include_str!("last_seen.rs")),
+            ("private", include_str!("private.rs")),
+            ("tokens", include_str!("tokens.rs")),
+            ("vcards", include_str!("vcards.rs")),
         ] {
             for case in text.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
                 let name = case.split('(').next().unwrap();

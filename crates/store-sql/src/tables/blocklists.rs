@@ -1,0 +1,79 @@
+//! Blocklists, a column of the account.
+use jid::{Jid, JidRef};
+use store::blocklists::{apply, decode, encode};
+use store::{BlocklistOutcome, Blocklists, Fut, StoreError, Unblock};
+
+use super::bare;
+use crate::SqlStores;
+use crate::dialect::{Arg, Conn, Dialect};
+
+pub(crate) struct Texts {
+    get: String,
+    get_to_change: String,
+    put: String,
+}
+
+impl Texts {
+    pub(crate) fn new(d: &dyn Dialect) -> Texts {
+        let get = "SELECT c.id, c.blocklist FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?";
+        Texts {
+            get: d.sql(get),
+            get_to_change: d.sql(&format!("{get}{}", d.lock_rows())),
+            put: d.sql("UPDATE account SET blocklist = ? WHERE id = ?"),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> Vec<&str> {
+        vec![&self.get, &self.get_to_change, &self.put]
+    }
+}
+
+async fn change(
+    conn: &mut Conn,
+    name: &str,
+    add: Vec<Jid>,
+    remove: &Unblock,
+    limit: u32,
+) -> Result<BlocklistOutcome, StoreError> {
+    let kit = conn.kit.clone();
+    let row = conn.row(&kit.blocklists.get_to_change, &[Arg::Text(name)]).await?;
+    let Some(row) = row else { return Ok(BlocklistOutcome::NoAccount) };
+    let list = decode(row.maybe_bytes(1)?.unwrap_or_default())?;
+    let Some(change) = apply(list, add, remove, limit) else { return Ok(BlocklistOutcome::Full) };
+    if !change.added.is_empty() || !change.removed.is_empty() {
+        let bytes = encode(&change.list);
+        let args = [Arg::maybe_bytes((!bytes.is_empty()).then_some(&bytes)), Arg::number(row.number(0)?)];
+        conn.run(&kit.blocklists.put, &args).await?;
+    }
+    Ok(BlocklistOutcome::Changed(change))
+}
+
+impl Blocklists for SqlStores {
+    fn blocklist(&self, owner: JidRef<'_>) -> Fut<'_, Vec<Jid>> {
+        let name = bare(owner);
+        self.read(Box::new(move |conn| {
+            Box::pin(async move {
+                let kit = conn.kit.clone();
+                let row = conn.row(&kit.blocklists.get, &[Arg::Text(&name)]).await?;
+                let Some(row) = row else { return Ok(Vec::new()) };
+                decode(row.maybe_bytes(1)?.unwrap_or_default())
+            })
+        }))
+    }
+
+    fn change_blocklist(
+        &self,
+        owner: JidRef<'_>,
+        add: Vec<Jid>,
+        remove: Unblock,
+        limit: u32,
+    ) -> Fut<'_, BlocklistOutcome> {
+        let name = bare(owner);
+        let bytes = 512 + add.iter().map(|jid| jid.as_str().len()).sum::<usize>();
+        self.writer.call(
+            bytes,
+            Box::new(move |conn| Box::pin(async move { change(conn, &name, add, &remove, limit).await })),
+        )
+    }
+}

@@ -1,0 +1,96 @@
+//! vCards, and the table that the directory searches.
+use jid::JidRef;
+use store::directory::keys;
+use store::{Fut, Searchable, StoreError, Vcards};
+
+use super::{accounts, bare};
+use crate::SqlStores;
+use crate::dialect::{Arg, Conn, Dialect};
+
+pub(crate) struct Texts {
+    get: String,
+    put: String,
+    put_profile: String,
+    remove: String,
+    remove_profile: String,
+}
+
+impl Texts {
+    pub(crate) fn new(d: &dyn Dialect) -> Texts {
+        let columns = [
+            "domain",
+            "username",
+            "name_key",
+            "first_key",
+            "last_key",
+            "nick_key",
+            "email_key",
+            "full_name",
+            "first_name",
+            "last_name",
+            "nick",
+            "email",
+        ];
+        Texts {
+            get: d.sql("SELECT v.card FROM address a JOIN vcard v ON v.owner = a.id WHERE a.jid = ?"),
+            put: d.upsert("vcard", &["owner"], &["card"], 1),
+            put_profile: d.upsert("profile", &["owner"], &columns, 1),
+            remove: d.sql("DELETE FROM vcard WHERE owner = ?"),
+            remove_profile: d.sql("DELETE FROM profile WHERE owner = ?"),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> Vec<&str> {
+        vec![&self.get, &self.remove, &self.remove_profile]
+    }
+}
+
+async fn put(
+    conn: &mut Conn,
+    name: &str,
+    vcard: Option<&[u8]>,
+    shown: &Searchable,
+) -> Result<bool, StoreError> {
+    let kit = conn.kit.clone();
+    let Some((owner, domain)) = accounts::owner(conn, name).await? else { return Ok(false) };
+    let owner = Arg::number(owner);
+    match vcard {
+        Some(card) => conn.run(&kit.vcards.put, &[owner, Arg::Bytes(card)]).await?,
+        None => conn.run(&kit.vcards.remove, &[owner]).await?,
+    };
+    if vcard.is_none() || shown.is_empty() {
+        conn.run(&kit.vcards.remove_profile, &[owner]).await?;
+        return Ok(true);
+    }
+    let keys = keys(accounts::user_of(name), shown);
+    let texts = [&shown.name, &shown.first, &shown.last, &shown.nick, &shown.email];
+    let mut args = vec![owner, Arg::number(domain)];
+    args.extend(keys.iter().chain(texts).map(|text| Arg::Text(text)));
+    conn.run(&kit.vcards.put_profile, &args).await?;
+    Ok(true)
+}
+
+impl Vcards for SqlStores {
+    fn get(&self, owner: JidRef<'_>) -> Fut<'_, Option<Vec<u8>>> {
+        let name = bare(owner);
+        self.read(Box::new(move |conn| {
+            Box::pin(async move {
+                let kit = conn.kit.clone();
+                let row = conn.row(&kit.vcards.get, &[Arg::Text(&name)]).await?;
+                row.map(|row| row.bytes(0).map(<[u8]>::to_vec)).transpose()
+            })
+        }))
+    }
+
+    fn put(&self, owner: JidRef<'_>, vcard: Option<Vec<u8>>, searchable: Searchable) -> Fut<'_, bool> {
+        if let Err(error) = store::vcards::check(vcard.as_deref()) {
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        let (name, shown) = (bare(owner), searchable.settled());
+        self.writer.call(
+            vcard.as_ref().map_or(0, Vec::len) + 1024,
+            Box::new(move |conn| Box::pin(async move { put(conn, &name, vcard.as_deref(), &shown).await })),
+        )
+    }
+}

@@ -1,0 +1,295 @@
+//! Cases for [`crate::Directory`].
+use super::{Fixture, UNUSUAL, account, jid};
+use crate::directory::{COUNT_MOST, PAGE_MOST, fold};
+use crate::{ErrorKind, Found, NewAccount, Query, SearchPage, Searchable, Seek, Stores};
+
+const DOMAIN: &str = "example.org";
+
+fn term(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+fn any(text: &str) -> Query {
+    Query { any: term(text), ..Query::default() }
+}
+
+fn user(text: &str) -> Query {
+    Query { user: term(text), ..Query::default() }
+}
+
+async fn card(stores: &Stores, name: &str, [full, first, last, nick, email]: [&str; 5]) {
+    account(stores, name).await;
+    let shown = Searchable {
+        name: full.into(),
+        first: first.into(),
+        last: last.into(),
+        nick: nick.into(),
+        email: email.into(),
+    };
+    let owner = jid(&format!("{name}@example.org"));
+    assert!(stores.vcards.put(owner.as_ref(), Some(b"<vCard/>".to_vec()), shown).await.unwrap());
+}
+
+/// Some people, and some without a card.
+async fn people(stores: &Stores) {
+    card(stores, "romeo", ["Romeo Montague", "Romeo", "Montague", "Romy", "romeo@verona.example"]).await;
+    card(stores, "juliet", ["Juliet Capulet", "Juliet", "Capulet", "JuliC", "juliet@verona.example"]).await;
+    card(stores, "tybalt", ["Tybalt Capulet", "Tybalt", "Capulet", "ty", "tybalt@verona.example"]).await;
+    card(stores, "ty", ["Zoe", "", "", "", ""]).await;
+    for name in ["benvolio", "rosaline", "tyrant"] {
+        account(stores, name).await;
+    }
+    stores.accounts.create(&jid("romeo@example.com"), b"").await.unwrap();
+    stores.addresses.number(&jid("rome@example.org")).await.unwrap();
+}
+
+async fn search(stores: &Stores, query: &Query, seek: Seek, limit: u32) -> Found {
+    stores.directory.search(DOMAIN, query, SearchPage { seek, limit }).await.unwrap()
+}
+
+fn names(found: &Found) -> Vec<&str> {
+    found.users.iter().map(|user| user.jid.local().unwrap()).collect()
+}
+
+async fn all_of(stores: &Stores, query: &Query) -> Vec<String> {
+    let found = search(stores, query, Seek::First, 1000).await;
+    assert!(!found.more);
+    assert_eq!(stores.directory.count(DOMAIN, query).await.unwrap(), found.users.len() as u64);
+    names(&found).into_iter().map(str::to_owned).collect()
+}
+
+pub async fn prefixes_of_each_field(f: Fixture) {
+    people(&f.stores).await;
+    let q = Query::default;
+    let cases: Vec<(Query, &[&str])> = vec![
+        (q(), &["benvolio", "juliet", "romeo", "rosaline", "ty", "tybalt", "tyrant"]),
+        (user("ro"), &["romeo", "rosaline"]),
+        (user("ROMEO"), &["romeo"]),
+        (user("omeo"), &[]),
+        (Query { last: term("capulet"), ..q() }, &["juliet", "tybalt"]),
+        (Query { last: term("Cap"), first: term("j"), ..q() }, &["juliet"]),
+        (Query { name: term("  juliet   cap "), ..q() }, &["juliet"]),
+        (Query { nick: term("juliC"), ..q() }, &["juliet"]),
+        (Query { email: term("romeo@verona"), ..q() }, &["romeo"]),
+        (Query { email: term("romeo@verona.example.net"), ..q() }, &[]),
+        (Query { user: term("t"), last: term("c"), ..q() }, &["tybalt"]),
+        (Query { user: term("ty"), name: term("z"), ..q() }, &["ty"]),
+        (Query { user: term("ty"), name: term("tybalt c"), ..q() }, &["tybalt"]),
+        (any("ty"), &["tybalt", "ty", "tyrant"]),
+        (any("ro"), &["romeo", "rosaline"]),
+        (any("capulet"), &["juliet", "tybalt"]),
+        (Query { any: term("cap"), user: term("j"), ..q() }, &["juliet"]),
+        (
+            Query { any: term(" "), user: term(""), ..q() },
+            &["benvolio", "juliet", "romeo", "rosaline", "ty", "tybalt", "tyrant"],
+        ),
+    ];
+    for (query, expected) in cases {
+        assert_eq!(all_of(&f.stores, &query).await, expected, "{query:?}");
+    }
+    let shown = search(&f.stores, &user("romeo"), Seek::First, 5).await.users.remove(0);
+    assert_eq!(shown.jid, jid("romeo@example.org"));
+    assert_eq!((shown.shown.nick.as_str(), shown.shown.email.as_str()), ("Romy", "romeo@verona.example"));
+    let bare = search(&f.stores, &user("benvolio"), Seek::First, 5).await.users.remove(0);
+    assert_eq!(bare.shown, Searchable::default());
+}
+
+pub async fn domains_do_not_mix(f: Fixture) {
+    people(&f.stores).await;
+    let page = || SearchPage { seek: Seek::First, limit: 9 };
+    let found = f.stores.directory.search("example.com", &any("romeo"), page()).await.unwrap();
+    assert_eq!(found.users.iter().map(|user| user.jid.as_str()).collect::<Vec<_>>(), ["romeo@example.com"]);
+    let none = f.stores.directory.search("example.net", &Query::default(), page()).await.unwrap();
+    assert_eq!(none, Found { users: vec![], more: false });
+    assert_eq!(f.stores.directory.count("example.net", &any("a")).await.unwrap(), 0);
+}
+
+pub async fn wildcards_are_plain_text(f: Fixture) {
+    people(&f.stores).await;
+    for text in ["%", "_", "*", "r%", "r_meo", "r*", "?", "[a-z]", "' OR 1=1 --", "\\", "ro%o", "*meo"] {
+        assert!(all_of(&f.stores, &any(text)).await.is_empty(), "{text}");
+        assert!(all_of(&f.stores, &user(text)).await.is_empty(), "{text}");
+        let query = Query { name: term(text), last: term(text), ..Query::default() };
+        assert!(all_of(&f.stores, &query).await.is_empty(), "{text}");
+    }
+    card(&f.stores, "odd", ["100%_*\\ sure", "", "", "", ""]).await;
+    for text in ["100%", "100%_", "100%_*", "100%_*\\"] {
+        assert_eq!(all_of(&f.stores, &any(text)).await, ["odd"], "{text}");
+    }
+    assert!(all_of(&f.stores, &any("100_")).await.is_empty());
+}
+
+pub async fn case_folds_and_accents_count(f: Fixture) {
+    let cards =
+        ["Ångström", "Angstrom", "Straße", "ΟΔΥΣΣΕΥΣ", "ИВАН", "日本 太郎", "𐐀𐐁", "😀", "e\u{301}cole"];
+    for (n, name) in cards.iter().enumerate() {
+        card(&f.stores, &format!("u{n}"), [name, "", "", "", ""]).await;
+    }
+    let cases = [
+        ("ång", "u0"),
+        ("A\u{30a}NG", "u0"),
+        ("ang", "u1"),
+        ("STRASSE", "u2"),
+        ("straß", "u2"),
+        ("οδυσσεύς", ""),
+        ("οδυσσευς", "u3"),
+        ("Иван", "u4"),
+        ("日本", "u5"),
+        ("日本　太", "u5"),
+        ("𐐨", "u6"),
+        ("😀", "u7"),
+        ("ÉCOLE", "u8"),
+        ("ecole", ""),
+    ];
+    for (text, expected) in cases {
+        let query = Query { name: term(text), ..Query::default() };
+        let found = all_of(&f.stores, &query).await;
+        assert_eq!(found.first().map_or("", String::as_str), expected, "{text:?}");
+        assert!(found.len() <= 1, "{text:?}");
+    }
+}
+
+pub async fn unusual_texts_are_found(f: Fixture) {
+    for (n, text) in UNUSUAL.iter().enumerate() {
+        card(&f.stores, &format!("u{n}"), ["", "", text, "", ""]).await;
+    }
+    for (n, text) in UNUSUAL.iter().enumerate() {
+        let query = Query { last: term(text), ..Query::default() };
+        let found = all_of(&f.stores, &query).await;
+        let name = format!("u{n}");
+        assert!(found.contains(&name), "{text:?}");
+        let expected = UNUSUAL.iter().filter(|other| fold(other).starts_with(&fold(text))).count();
+        assert_eq!(found.len(), expected, "{text:?}");
+    }
+}
+
+/// All pages in one direction, each page ascending.
+async fn walk(stores: &Stores, query: &Query, limit: u32, back: bool) -> Vec<Vec<String>> {
+    let mut pages = Vec::new();
+    let mut seek = if back { Seek::Last } else { Seek::First };
+    loop {
+        let found = search(stores, query, seek, limit).await;
+        pages.push(names(&found).into_iter().map(str::to_owned).collect::<Vec<_>>());
+        if !found.more {
+            return pages;
+        }
+        let edge = if back { found.users.first() } else { found.users.last() };
+        let cursor = edge.unwrap().cursor.clone();
+        seek = if back { Seek::Before(cursor) } else { Seek::After(cursor) };
+    }
+}
+
+pub async fn pages_at_every_boundary(f: Fixture) {
+    // Equal keys, so that the number decides; and several keys of one account that match.
+    for n in 0..7 {
+        let nick = if n % 2 == 0 { "smile" } else { "smith" };
+        card(&f.stores, &format!("sm{n}"), ["Smith", "Smithy", "Smith", nick, "other"]).await;
+    }
+    account(&f.stores, "smith").await;
+    let queries = [
+        Query::default(),
+        user("sm"),
+        Query { last: term("smith"), ..Query::default() },
+        Query { last: term("smith"), nick: term("sm"), ..Query::default() },
+        any("sm"),
+        any("smith"),
+    ];
+    for query in &queries {
+        let expected = all_of(&f.stores, query).await;
+        assert!(expected.len() >= 7, "{query:?}");
+        for limit in 1..=9 {
+            let forward = walk(&f.stores, query, limit, false).await;
+            assert_eq!(forward.concat(), expected, "{query:?} limit {limit}");
+            assert_eq!(forward.len(), expected.len().div_ceil(limit as usize), "no empty page at the end");
+            let mut back = walk(&f.stores, query, limit, true).await;
+            back.reverse();
+            assert_eq!(back.concat(), expected, "{query:?} back, limit {limit}");
+            assert_eq!(back.len(), forward.len());
+        }
+        for index in 0..=expected.len() + 1 {
+            let found = search(&f.stores, query, Seek::Index(index as u32), 3).await;
+            let end = expected.len().min(index + 3);
+            assert_eq!(names(&found), expected.get(index..end).unwrap_or_default(), "{query:?} from {index}");
+            assert_eq!(found.more, end < expected.len() && index < expected.len());
+            if let Some(first) = found.users.first() {
+                let at = f.stores.directory.index(DOMAIN, query, &first.cursor).await.unwrap();
+                assert_eq!(at, index as u64, "{query:?}");
+            }
+        }
+        let none = search(&f.stores, query, Seek::First, 0).await;
+        assert_eq!((none.users.len(), none.more), (0, true), "asks whether there is any");
+        let far = search(&f.stores, query, Seek::Index(u32::MAX), 3).await;
+        assert_eq!((far.users.len(), far.more), (0, false));
+    }
+    assert_eq!(search(&f.stores, &any("zzz"), Seek::First, 0).await, Found { users: vec![], more: false });
+}
+
+pub async fn pages_do_not_shift_when_users_go(f: Fixture) {
+    for n in 0..6 {
+        card(&f.stores, &format!("u{n}"), ["Same", "", "", "", ""]).await;
+    }
+    for query in [user("u"), Query { name: term("same"), ..Query::default() }, any("same")] {
+        let first = search(&f.stores, &query, Seek::First, 2).await;
+        let last = first.users.last().unwrap().clone();
+        f.stores.accounts.remove(last.jid.as_ref()).await.unwrap();
+        let next = search(&f.stores, &query, Seek::After(last.cursor.clone()), 2).await;
+        assert_eq!(names(&next), ["u2", "u3"], "{query:?}");
+        let before = search(&f.stores, &query, Seek::Before(last.cursor), 2).await;
+        assert_eq!(names(&before), ["u0"], "{query:?}");
+        card(&f.stores, "u1", ["Same", "", "", "", ""]).await;
+    }
+}
+
+pub async fn wrong_cursors_are_not_found(f: Fixture) {
+    people(&f.stores).await;
+    for cursor in ["", "x", "romeo@example.org", "0 x", "-1 x", "99999999999999999999 x"] {
+        for seek in [Seek::After(cursor.into()), Seek::Before(cursor.into())] {
+            let page = SearchPage { seek, limit: 5 };
+            let error = f.stores.directory.search(DOMAIN, &any("r"), page).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::NotFound, "{cursor:?}");
+        }
+        let error = f.stores.directory.index(DOMAIN, &any("r"), cursor).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotFound, "{cursor:?}");
+    }
+    // One of another query is only a place.
+    for cursor in ["1 ", "4294967294 \u{10ffff}\u{10ffff}", "7 %"] {
+        for query in [Query::default(), any("r")] {
+            let after = search(&f.stores, &query, Seek::After(cursor.into()), 100).await.users.len();
+            let before = search(&f.stores, &query, Seek::Before(cursor.into()), 100).await.users.len();
+            assert_eq!(after + before, all_of(&f.stores, &query).await.len(), "{cursor:?}");
+        }
+    }
+}
+
+pub async fn removed_accounts_are_not_found(f: Fixture) {
+    people(&f.stores).await;
+    let romeo = jid("romeo@example.org");
+    f.stores.accounts.remove(romeo.as_ref()).await.unwrap();
+    for query in [user("romeo"), any("romeo"), Query { last: term("montague"), ..Query::default() }] {
+        assert!(all_of(&f.stores, &query).await.is_empty(), "{query:?}");
+    }
+    account(&f.stores, "romeo").await;
+    assert_eq!(all_of(&f.stores, &any("romeo")).await, ["romeo"]);
+    assert!(all_of(&f.stores, &any("montague")).await.is_empty(), "an old card does not come back");
+}
+
+pub async fn counts_and_pages_are_capped(f: Fixture) {
+    let most = COUNT_MOST as usize;
+    let new = (0..most + 5)
+        .map(|n| NewAccount { jid: jid(&format!("user{n:06}@example.org")), credentials: [0u8; 1].into() });
+    f.stores.accounts.create_bulk(new.collect()).await.unwrap();
+    for query in [Query::default(), user("user"), any("u")] {
+        assert_eq!(f.stores.directory.count(DOMAIN, &query).await.unwrap(), COUNT_MOST);
+        let page = search(&f.stores, &query, Seek::First, u32::MAX).await;
+        assert_eq!((page.users.len(), page.more), (PAGE_MOST as usize, true));
+        let last = search(&f.stores, &query, Seek::Last, 1).await;
+        assert_eq!(names(&last), [format!("user{:06}", most + 4)]);
+        let index = f.stores.directory.index(DOMAIN, &query, &last.users[0].cursor).await.unwrap();
+        assert_eq!(index, COUNT_MOST);
+        let far = search(&f.stores, &query, Seek::Index(9_999), 2).await;
+        assert_eq!(names(&far), ["user009999", "user010000"]);
+        let beyond = search(&f.stores, &query, Seek::Index(10_000), 2).await;
+        assert_eq!((beyond.users.len(), beyond.more), (0, false));
+    }
+    assert_eq!(f.stores.directory.count(DOMAIN, &user("user00012")).await.unwrap(), 10);
+}

@@ -1,0 +1,58 @@
+//! Cases for [`crate::LastSeen`].
+use super::{Fixture, UNUSUAL, account, jid};
+use crate::{AddressId, Seen, Stores};
+
+fn seen(at: u64, status: &str) -> Seen {
+    Seen { at, status: Some(status.to_owned()) }
+}
+
+async fn get(stores: &Stores, name: &str) -> Option<Seen> {
+    stores.last_seen.get(jid(&format!("{name}@example.org")).as_ref()).await.unwrap()
+}
+
+pub async fn the_last_one_counts(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    account(&f.stores, "bob").await;
+    assert_eq!(get(&f.stores, "ann").await, None);
+    f.stores.last_seen.set(ann, seen(5, "gone"));
+    assert_eq!(get(&f.stores, "ann").await, Some(seen(5, "gone")), "at once");
+    f.stores.last_seen.set(ann, Seen { at: 7, status: None });
+    assert_eq!(get(&f.stores, "ann").await, Some(Seen { at: 7, status: None }));
+    f.stores.last_seen.set(ann, seen(6, "the clock was set back"));
+    assert_eq!(get(&f.stores, "ann").await.unwrap().at, 6);
+    assert_eq!(get(&f.stores, "bob").await, None);
+}
+
+pub async fn missing_accounts_are_nothing(f: Fixture) {
+    f.stores.last_seen.set(AddressId::UNASSIGNED, seen(1, "guest"));
+    let ann = f.stores.addresses.number(&jid("ann@example.org")).await.unwrap();
+    f.stores.last_seen.set(ann, seen(1, "no account"));
+    assert_eq!(get(&f.stores, "ann").await, None);
+    account(&f.stores, "ann").await;
+    assert_eq!(get(&f.stores, "ann").await, None, "what was set before the account is not its own");
+}
+
+pub async fn unusual_texts_come_back(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    for (n, text) in UNUSUAL.iter().enumerate() {
+        f.stores.last_seen.set(ann, seen(n as u64, text));
+        assert_eq!(get(&f.stores, "ann").await, Some(seen(n as u64, text)));
+    }
+    f.stores.last_seen.set(ann, seen(1, &"日".repeat(5000)));
+    assert_eq!(get(&f.stores, "ann").await, Some(seen(1, &"日".repeat(341))), "cut at 1024 bytes");
+}
+
+pub async fn a_storm_of_logouts(f: Fixture) {
+    let names: Vec<_> = (0..3000).map(|n| jid(&format!("u{n}@example.org"))).collect();
+    let new = names.iter().map(|jid| crate::NewAccount { jid: jid.clone(), credentials: [0u8; 1].into() });
+    let ids = f.stores.accounts.create_bulk(new.collect()).await.unwrap();
+    for round in 0..3 {
+        for (n, id) in ids.iter().enumerate() {
+            f.stores.last_seen.set(id.id(), Seen { at: round * 10_000 + n as u64, status: None });
+        }
+    }
+    for (n, name) in names.iter().enumerate().step_by(97) {
+        let seen = f.stores.last_seen.get(name.as_ref()).await.unwrap().unwrap();
+        assert_eq!(seen.at, 20_000 + n as u64);
+    }
+}

@@ -1,0 +1,118 @@
+//! Cases for [`crate::Tokens`] and for what credentials do to them.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Fixture, account, all, jid};
+use crate::tokens::TOKENS_BYTES;
+use crate::{ErrorKind, Stores};
+
+async fn put(stores: &Stores, bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let ann = jid("ann@example.org");
+    assert!(stores.tokens.change_tokens(ann.as_ref(), Box::new(|_| Some(bytes))).await.unwrap());
+}
+
+async fn tokens(stores: &Stores) -> Vec<u8> {
+    stores.logins.login(jid("ann@example.org").as_ref()).await.unwrap().unwrap().tokens
+}
+
+pub async fn closure_sees_what_is_there(f: Fixture) {
+    account(&f.stores, "ann").await;
+    assert!(tokens(&f.stores).await.is_empty());
+    let ann = jid("ann@example.org/desk");
+    for round in 0..3u8 {
+        let change = move |before: &[u8]| {
+            assert_eq!(before.len(), usize::from(round));
+            Some([before, &[round]].concat())
+        };
+        assert!(f.stores.tokens.change_tokens(ann.as_ref(), Box::new(change)).await.unwrap());
+    }
+    assert_eq!(tokens(&f.stores).await, [0, 1, 2]);
+    let kept = f.stores.tokens.change_tokens(ann.as_ref(), Box::new(|_| None)).await.unwrap();
+    assert!(kept, "there is such an account");
+    assert_eq!(tokens(&f.stores).await, [0, 1, 2]);
+    put(&f.stores, b"").await;
+    assert!(tokens(&f.stores).await.is_empty());
+}
+
+pub async fn missing_account_asks_nobody(f: Fixture) {
+    let called = Arc::new(AtomicU32::new(0));
+    let count = called.clone();
+    let change = move |_: &[u8]| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Some(vec![1])
+    };
+    let found =
+        f.stores.tokens.change_tokens(jid("ann@example.org").as_ref(), Box::new(change)).await.unwrap();
+    assert!(!found);
+    assert_eq!(called.load(Ordering::Relaxed), 0);
+}
+
+pub async fn one_of_many_uses_a_token_up(f: Fixture) {
+    account(&f.stores, "ann").await;
+    put(&f.stores, b"token").await;
+    let ann = jid("ann@example.org");
+    let won = Arc::new(AtomicU32::new(0));
+    let tries = (0..30).map(|_| {
+        let won = won.clone();
+        let take = move |before: &[u8]| {
+            (before == b"token").then(|| {
+                won.fetch_add(1, Ordering::Relaxed);
+                b"used".to_vec()
+            })
+        };
+        f.stores.tokens.change_tokens(ann.as_ref(), Box::new(take))
+    });
+    assert!(all(tries.collect()).await.into_iter().all(|found| found.unwrap()));
+    assert_eq!(won.load(Ordering::Relaxed), 1);
+    assert_eq!(tokens(&f.stores).await, b"used");
+}
+
+pub async fn a_panic_changes_nothing(f: Fixture) {
+    account(&f.stores, "ann").await;
+    put(&f.stores, b"kept").await;
+    let ann = jid("ann@example.org");
+    let error = f.stores.tokens.change_tokens(ann.as_ref(), Box::new(|_| panic!("on purpose"))).await;
+    assert_eq!(error.unwrap_err().kind, ErrorKind::Internal);
+    assert_eq!(tokens(&f.stores).await, b"kept");
+}
+
+pub async fn bytes_come_back_and_are_limited(f: Fixture) {
+    account(&f.stores, "ann").await;
+    for bytes in [vec![0], (0..=255).collect(), vec![b' '; 10], vec![0xff; TOKENS_BYTES]] {
+        put(&f.stores, &bytes).await;
+        assert_eq!(tokens(&f.stores).await, bytes);
+    }
+    let large = Box::new(|_: &[u8]| Some(vec![1; TOKENS_BYTES + 1]));
+    let error = f.stores.tokens.change_tokens(jid("ann@example.org").as_ref(), large).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::TooLarge);
+    assert_eq!(tokens(&f.stores).await.len(), TOKENS_BYTES, "nothing was changed");
+}
+
+pub async fn a_changed_password_ends_tokens(f: Fixture) {
+    let (ann, bob) = (jid("ann@example.org"), jid("bob@example.org"));
+    account(&f.stores, "ann").await;
+    account(&f.stores, "bob").await;
+    put(&f.stores, b"token").await;
+    f.stores.accounts.set_credentials(bob.as_ref(), b"other").await.unwrap();
+    f.stores.accounts.set_disabled(ann.as_ref(), true).await.unwrap();
+    assert_eq!(tokens(&f.stores).await, b"token", "neither another's password nor a closed door");
+    f.stores.accounts.set_credentials(ann.as_ref(), b"new").await.unwrap();
+    assert!(tokens(&f.stores).await.is_empty());
+}
+
+pub async fn upgraded_credentials_keep_tokens(f: Fixture) {
+    let ann = jid("ann@example.org");
+    account(&f.stores, "ann").await;
+    put(&f.stores, b"token").await;
+    let upgrade =
+        |expected: &[u8], new: &[u8]| f.stores.accounts.upgrade_credentials(ann.as_ref(), expected, new);
+    assert!(!upgrade(b"wrong", b"lost").await.unwrap());
+    assert!(!upgrade(b"", b"lost").await.unwrap());
+    assert!(upgrade(b"ann", b"better").await.unwrap());
+    assert!(!upgrade(b"ann", b"late").await.unwrap(), "somebody was first");
+    let login = f.stores.logins.login(ann.as_ref()).await.unwrap().unwrap();
+    assert_eq!((&login.credentials[..], &login.tokens[..]), (&b"better"[..], &b"token"[..]));
+    let nobody = jid("bob@example.org");
+    assert!(!f.stores.accounts.upgrade_credentials(nobody.as_ref(), b"", b"x").await.unwrap());
+}

@@ -1,0 +1,76 @@
+//! Cases for [`crate::Vcards`].
+use super::{Fixture, account, jid};
+use crate::vcards::{TEXT_CHARS, VCARD_BYTES};
+use crate::{ErrorKind, Query, SearchPage, Searchable, Seek, Stores};
+
+async fn put(stores: &Stores, vcard: Option<&[u8]>, name: &str) -> bool {
+    let searchable = Searchable { name: name.into(), ..Searchable::default() };
+    stores.vcards.put(jid("ann@example.org").as_ref(), vcard.map(<[u8]>::to_vec), searchable).await.unwrap()
+}
+
+async fn get(stores: &Stores) -> Option<Vec<u8>> {
+    stores.vcards.get(jid("ann@example.org/desk").as_ref()).await.unwrap()
+}
+
+/// The shown names of who is found by the beginning of a name.
+async fn named(stores: &Stores, name: &str) -> Vec<String> {
+    let query = Query { name: Some(name.into()), ..Query::default() };
+    let page = SearchPage { seek: Seek::First, limit: 10 };
+    let found = stores.directory.search("example.org", &query, page).await.unwrap();
+    found.users.into_iter().map(|user| user.shown.name).collect()
+}
+
+pub async fn put_get_replace_remove(f: Fixture) {
+    assert_eq!(get(&f.stores).await, None);
+    account(&f.stores, "ann").await;
+    account(&f.stores, "bob").await;
+    assert_eq!(get(&f.stores).await, None);
+    assert!(put(&f.stores, Some(b"<vCard/>"), "Ann").await);
+    assert_eq!(get(&f.stores).await.as_deref(), Some(&b"<vCard/>"[..]));
+    assert_eq!(named(&f.stores, "a").await, ["Ann"]);
+    assert!(put(&f.stores, Some(b""), "Other").await);
+    assert_eq!(get(&f.stores).await.as_deref(), Some(&b""[..]));
+    assert!(named(&f.stores, "a").await.is_empty());
+    assert_eq!(named(&f.stores, "o").await, ["Other"]);
+    assert_eq!(f.stores.vcards.get(jid("bob@example.org").as_ref()).await.unwrap(), None);
+    assert!(put(&f.stores, None, "Other").await, "the texts go with the card");
+    assert_eq!(get(&f.stores).await, None);
+    assert!(named(&f.stores, "o").await.is_empty());
+    assert!(put(&f.stores, None, "").await, "a repeat is no failure");
+}
+
+pub async fn missing_account_keeps_nothing(f: Fixture) {
+    assert!(!put(&f.stores, Some(b"x"), "Ann").await);
+    f.stores.addresses.number(&jid("ann@example.org")).await.unwrap();
+    assert!(!put(&f.stores, Some(b"x"), "Ann").await);
+    assert_eq!(get(&f.stores).await, None);
+    account(&f.stores, "ann").await;
+    assert_eq!(get(&f.stores).await, None);
+    assert!(named(&f.stores, "a").await.is_empty());
+}
+
+pub async fn a_card_without_texts_is_not_found(f: Fixture) {
+    account(&f.stores, "ann").await;
+    put(&f.stores, Some(b"x"), "Ann").await;
+    put(&f.stores, Some(b"x"), "").await;
+    assert!(named(&f.stores, "a").await.is_empty());
+    assert!(get(&f.stores).await.is_some());
+}
+
+pub async fn large_cards_are_refused(f: Fixture) {
+    account(&f.stores, "ann").await;
+    let large = vec![b'x'; VCARD_BYTES];
+    assert!(put(&f.stores, Some(&large), "Ann").await);
+    assert_eq!(get(&f.stores).await.unwrap().len(), VCARD_BYTES);
+    let more = Some(vec![b'x'; VCARD_BYTES + 1]);
+    let refused = f.stores.vcards.put(jid("ann@example.org").as_ref(), more, Searchable::default()).await;
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::TooLarge);
+    assert_eq!(named(&f.stores, "a").await, ["Ann"], "nothing was changed");
+}
+
+pub async fn long_texts_are_cut(f: Fixture) {
+    account(&f.stores, "ann").await;
+    put(&f.stores, Some(b"x"), &"日".repeat(100_000)).await;
+    let names = named(&f.stores, &"日".repeat(1000)).await;
+    assert_eq!(names, ["日".repeat(TEXT_CHARS)]);
+}
