@@ -1,6 +1,18 @@
+CREATE INDEX account_disabled ON account (domain, id) WHERE disabled <> 0;
+
 CREATE INDEX account_domain ON account (domain, id);
 
 CREATE INDEX offline_expires ON offline (expires) WHERE expires IS NOT NULL;
+
+CREATE INDEX profile_email ON profile (domain, email_key, owner);
+
+CREATE INDEX profile_first ON profile (domain, first_key, owner);
+
+CREATE INDEX profile_last ON profile (domain, last_key, owner);
+
+CREATE INDEX profile_name ON profile (domain, name_key, owner);
+
+CREATE INDEX profile_nick ON profile (domain, nick_key, owner);
 
 CREATE TABLE account (
     id             INTEGER PRIMARY KEY,
@@ -9,7 +21,7 @@ CREATE TABLE account (
     disabled       INTEGER NOT NULL,
     roster_version INTEGER NOT NULL,
     credentials    BLOB NOT NULL
-) STRICT;
+, blocklist BLOB, tokens BLOB) STRICT;
 
 CREATE TABLE address (
     id  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -22,6 +34,12 @@ CREATE TABLE inbox (
     waiting  INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE last_seen (
+    owner  INTEGER PRIMARY KEY,
+    at     INTEGER NOT NULL,
+    status TEXT
+) STRICT;
+
 CREATE TABLE offline (
     owner     INTEGER NOT NULL,
     seq       INTEGER NOT NULL,
@@ -29,6 +47,29 @@ CREATE TABLE offline (
     expires   INTEGER,
     stanza    BLOB NOT NULL,
     PRIMARY KEY (owner, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE private (
+    owner INTEGER NOT NULL,
+    name  TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (owner, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE profile (
+    owner      INTEGER NOT NULL PRIMARY KEY,
+    domain     INTEGER NOT NULL,
+    username   TEXT NOT NULL,
+    name_key   TEXT NOT NULL,
+    first_key  TEXT NOT NULL,
+    last_key   TEXT NOT NULL,
+    nick_key   TEXT NOT NULL,
+    email_key  TEXT NOT NULL,
+    full_name  TEXT NOT NULL,
+    first_name TEXT NOT NULL,
+    last_name  TEXT NOT NULL,
+    nick       TEXT NOT NULL,
+    email      TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE roster (
@@ -46,3 +87,15 @@ CREATE TABLE setting (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE throng_schema (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at BIGINT NOT NULL);
+
+CREATE TABLE username (
+    domain INTEGER NOT NULL,
+    name   TEXT NOT NULL,
+    id     INTEGER NOT NULL,
+    PRIMARY KEY (domain, name, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE vcard (
+    owner INTEGER PRIMARY KEY,
+    card  BLOB NOT NULL
+) STRICT;

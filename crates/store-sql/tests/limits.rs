@@ -7,15 +7,21 @@
 )]
 mod support;
 
+use std::future::Future;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use store::conformance::{account, all, jid};
-use store::{Appended, BulkItem, BulkRoster, ErrorKind, OfflineMessage, Page, Subscription};
+use store::{
+    AddressId, Appended, BulkItem, BulkRoster, Change, ErrorKind, NewAccount, OfflineMessage, Page, Seen,
+    Stores, Subscription,
+};
 use support::{Directory, open, runtime};
 use throng_store_sql::Options;
+use tokio::runtime::Handle;
 
 /// Another program that holds the database for writing until it is told to let go.
 struct Holder(SqliteConnection);
@@ -52,10 +58,17 @@ fn a_login_is_one_statement() {
         }
         stores.roster.put_bulk(vec![BulkRoster { owner: ann, items }]).await.unwrap();
         stores.offline.append(vec![message(ann, "x"); 9], 100).await.unwrap();
+        let name = jid("ann@example.org");
+        let blocked = vec![jid("eve@example.com"), jid("example.net")];
+        let none = store::Unblock::These(vec![]);
+        stores.blocklists.change_blocklist(name.as_ref(), blocked.clone(), none, 9).await.unwrap();
+        stores.tokens.change_tokens(name.as_ref(), Box::new(|_| Some(b"token".to_vec()))).await.unwrap();
         for round in 0..3 {
             let before = database.round_trips();
             let login = stores.logins.login(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
             assert_eq!((login.roster.len(), login.offline), (500, 9));
+            assert_eq!(store::blocklists::decode(&login.blocklist).unwrap(), blocked);
+            assert_eq!(login.tokens, b"token");
             assert_eq!(database.round_trips() - before, 1, "round {round}");
         }
         let before = database.round_trips();
@@ -169,6 +182,112 @@ fn a_write_that_missed_its_turn_is_not_done_later() {
     });
 }
 
+/// A change that stops the writer inside its transaction: the first ear hears that it is there, the second lets it go on.
+fn stop(
+    stores: &Stores,
+    owner: AddressId,
+) -> (impl Future<Output = ()> + Send + 'static, Receiver<()>, SyncSender<()>) {
+    let ((there, ear), (go, gate)) = (sync_channel(1), sync_channel(1));
+    let roster = stores.roster.clone();
+    let change = async move {
+        let decide = move |_| {
+            there.send(()).unwrap();
+            gate.recv().unwrap();
+            Change::Keep
+        };
+        roster.change(owner, &jid("eve@example.com"), Box::new(decide)).await.unwrap();
+    };
+    (change, ear, go)
+}
+
+/// What a caller was told is what was done, also when the deadline passes while the transaction is open.
+#[test]
+fn a_write_that_failed_was_not_kept_and_one_that_was_kept_did_not_fail() {
+    let directory = Directory::new();
+    runtime().block_on(async {
+        let deadline = Duration::from_millis(150);
+        let options = Options { write_deadline: deadline, ..Options::default() };
+        let database = open(&directory.file(), &options).await.unwrap();
+        let stores = database.stores();
+        let ann = account(&stores, "ann").await;
+        let spawn = |stores: &Stores, text: &str| {
+            let (stores, message) = (stores.clone(), message(ann, text));
+            Handle::current().spawn(async move { stores.offline.append(vec![message], 10).await })
+        };
+        // While the first change holds the writer, a message, a second change and a late message queue up behind it.
+        let (first, first_there, first_go) = stop(&stores, ann);
+        let first = Handle::current().spawn(first);
+        first_there.recv().unwrap();
+        let early = spawn(&stores, "early");
+        // Until the message is in the queue, which nothing else tells.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let (second, second_there, second_go) = stop(&stores, ann);
+        let second = Handle::current().spawn(second);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let late = spawn(&stores, "late");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        first_go.send(()).unwrap();
+        // Now the early message is written, but not committed, and the late one has not had its turn. Both deadlines pass.
+        second_there.recv().unwrap();
+        tokio::time::sleep(deadline * 2).await;
+        assert!(!early.is_finished(), "it may still be kept, so nobody may be told that it failed");
+        assert_eq!(late.await.unwrap().unwrap_err().kind, ErrorKind::Timeout);
+        second_go.send(()).unwrap();
+        first.await.unwrap();
+        second.await.unwrap();
+        assert!(matches!(early.await.unwrap().unwrap()[..], [Appended::Stored { .. }]));
+        let waiting = stores.offline.fetch(ann, Page::first(9), 0).await.unwrap().items;
+        let texts: Vec<&[u8]> = waiting.iter().map(|waiting| &waiting.stanza[..]).collect();
+        assert_eq!(texts, [b"early"]);
+        database.close().await;
+    });
+}
+
+/// Many writes against a deadline that passes in the middle of things: whoever was told of success finds it once, whoever
+/// was told of failure does not find it.
+#[test]
+fn overload_leaves_nothing_in_doubt() {
+    let directory = Directory::new();
+    runtime().block_on(async {
+        let options = Options { write_deadline: Duration::from_millis(12), ..Options::default() };
+        let database = open(&directory.file(), &options).await.unwrap();
+        let stores = database.stores();
+        let patient = open(&directory.file(), &Options::default()).await.unwrap();
+        let ann = account(&patient.stores(), "ann").await;
+        let (mut told, mut failed) = (Vec::new(), 0);
+        for round in 0..10 {
+            let appends: Vec<_> = (0..1000)
+                .map(|n| {
+                    let (stores, text) = (stores.clone(), format!("{round}.{n}"));
+                    Handle::current().spawn(async move {
+                        let answer = stores.offline.append(vec![message(ann, &text)], u32::MAX).await;
+                        (text, answer)
+                    })
+                })
+                .collect();
+            for append in appends {
+                match append.await.unwrap() {
+                    (text, Ok(_)) => told.push(text),
+                    (_, Err(error)) => {
+                        assert_eq!(error.kind, ErrorKind::Timeout);
+                        failed += 1;
+                    }
+                }
+            }
+        }
+        // What was taken before the deadlines is done by now: the writer works in order.
+        while stores.settings.put("x", b"").await.is_err() {}
+        let waiting = stores.offline.fetch(ann, Page::first(u32::MAX), 0).await.unwrap().items;
+        let mut kept: Vec<String> =
+            waiting.into_iter().map(|waiting| String::from_utf8(waiting.stanza).unwrap()).collect();
+        kept.sort_unstable();
+        told.sort_unstable();
+        assert!(kept == told, "{failed} failed, {} did not, {} were kept", told.len(), kept.len());
+        database.close().await;
+        patient.close().await;
+    });
+}
+
 #[test]
 fn a_full_queue_refuses_at_once() {
     let directory = Directory::new();
@@ -277,6 +396,77 @@ fn a_damaged_account_hurts_nobody_else() {
                 Err(error) => assert_eq!((error.kind, error.retry, n % 2), (ErrorKind::Corrupt, false, 0)),
             }
         }
+        database.close().await;
+    });
+}
+
+#[test]
+fn a_storm_of_logouts_is_few_writes() {
+    let directory = Directory::new();
+    runtime().block_on(async {
+        let options = Options { seen_gather: Duration::from_millis(100), ..Options::default() };
+        let database = open(&directory.file(), &options).await.unwrap();
+        let stores = database.stores();
+        let names: Vec<_> = (0..5000).map(|n| jid(&format!("u{n}@example.org"))).collect();
+        let new = names.iter().map(|jid| NewAccount { jid: jid.clone(), credentials: [0u8; 1].into() });
+        let ids = stores.accounts.create_bulk(new.collect()).await.unwrap();
+        let before = database.commits();
+        for at in 0..5 {
+            for id in &ids {
+                stores.last_seen.set(id.id(), Seen { at, status: Some("gone".into()) });
+            }
+        }
+        assert_eq!(database.commits(), before, "nobody waited for the disk");
+        // What was removed meanwhile is not written.
+        stores.accounts.remove(names[7].as_ref()).await.unwrap();
+        database.close().await;
+        let commits = database.commits() - before;
+        assert!(commits <= 30, "{commits} transactions for 25000 logouts");
+
+        let database = open(&directory.file(), &options).await.unwrap();
+        let stores = database.stores();
+        for (n, name) in names.iter().enumerate() {
+            let seen = stores.last_seen.get(name.as_ref()).await.unwrap();
+            let expected = (n != 7).then(|| Seen { at: 4, status: Some("gone".into()) });
+            assert_eq!(seen, expected, "an orderly end loses nothing");
+        }
+        // Without an end, too, it goes to the disk after a moment.
+        stores.last_seen.set(ids[0].id(), Seen { at: 9, status: None });
+        let mut line = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
+        let sql = format!("SELECT 1 FROM last_seen WHERE owner = {} AND at = 9", ids[0].id().get());
+        while sqlx::query(&sql).fetch_all(&mut line).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(stores.last_seen.get(names[0].as_ref()).await.unwrap().unwrap().at, 9);
+        line.close().await.unwrap();
+        database.close().await;
+    });
+}
+
+#[test]
+fn logouts_that_could_not_be_written_are_written_later() {
+    let directory = Directory::new();
+    runtime().block_on(async {
+        let options = Options {
+            seen_gather: Duration::from_millis(5),
+            lock_wait: Duration::from_millis(5),
+            ..Options::default()
+        };
+        let database = open(&directory.file(), &options).await.unwrap();
+        let stores = database.stores();
+        let ann = account(&stores, "ann").await;
+        let name = jid("ann@example.org");
+        let holder = Holder::take(&directory.file()).await;
+        stores.last_seen.set(ann, Seen { at: 1, status: None });
+        // Long enough for several attempts; whatever their number, it must be there at the end.
+        for _ in 0..20 {
+            assert_eq!(stores.last_seen.get(name.as_ref()).await.unwrap().unwrap().at, 1);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        holder.let_go().await;
+        database.close().await;
+        let database = open(&directory.file(), &options).await.unwrap();
+        assert_eq!(database.stores().last_seen.get(name.as_ref()).await.unwrap().unwrap().at, 1);
         database.close().await;
     });
 }

@@ -18,7 +18,7 @@ use base::ManualClock;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, Row, SqliteConnection};
 use store::conformance::jid;
-use store::{ErrorKind, Page, Subscription};
+use store::{ErrorKind, Page, Query, SearchPage, Seek, Subscription};
 use support::{Directory, Tokio, open, runtime};
 use throng_store_sql::{Options, SqlStores};
 use tokio::runtime::Handle;
@@ -201,6 +201,17 @@ fn released_schemas_migrate() {
             let waiting = stores.offline.fetch(ann.id, Page::first(9), 0).await.unwrap().items;
             assert_eq!(waiting[1].stanza, b"<message><body>2</body></message>");
             assert_eq!(stores.settings.get("salt").await.unwrap().as_deref(), Some(&b"pepper"[..]));
+            assert!(ann.blocklist.is_empty() && ann.tokens.is_empty());
+            for (user, expected) in [("", vec!["ann", "bob"]), ("b", vec!["bob"]), ("eve", vec![])] {
+                let query = Query { user: Some(user.to_owned()), ..Query::default() };
+                let page = SearchPage { seek: Seek::First, limit: 9 };
+                let found = stores.directory.search("example.org", &query, page).await.unwrap().users;
+                let names: Vec<_> = found.iter().filter_map(|user| user.jid.local()).collect();
+                assert_eq!(names, expected, "accounts of before are found");
+            }
+            let name = jid("ann@example.org");
+            stores.accounts.remove(name.as_ref()).await.unwrap();
+            assert_eq!(stores.directory.count("example.org", &Query::default()).await.unwrap(), 1);
             database.close().await;
             assert_eq!(schema(&directory.file()).await, include_str!("../golden/sqlite.sql"));
         });
@@ -212,7 +223,7 @@ fn released_schemas_migrate() {
 #[test]
 #[ignore = "run by hand when a schema is released"]
 fn fill() {
-    use store::{Change, OfflineMessage, RosterItem};
+    use store::{Change, OfflineMessage, PrivateLimits, RosterItem, Searchable, Seen, Unblock};
     let directory = std::mem::ManuallyDrop::new(Directory::new());
     println!("{}", directory.file().display());
     runtime().block_on(async {
@@ -237,6 +248,14 @@ fn fill() {
         };
         stores.offline.append(vec![message(1), message(2)], 10).await.unwrap();
         stores.settings.put("salt", b"pepper").await.unwrap();
+        let name = jid("ann@example.org");
+        stores.blocklists.change_blocklist(name.as_ref(), vec![eve], Unblock::All, 9).await.unwrap();
+        stores.tokens.change_tokens(name.as_ref(), Box::new(|_| Some(b"token".to_vec()))).await.unwrap();
+        let limits = PrivateLimits { entries: 9, bytes: 999 };
+        stores.private.put(name.as_ref(), vec![("key".into(), b"value".to_vec())], limits).await.unwrap();
+        let shown = Searchable { name: "Ann Lee".into(), ..Searchable::default() };
+        stores.vcards.put(name.as_ref(), Some(b"<vCard/>".to_vec()), shown).await.unwrap();
+        stores.last_seen.set(ann, Seen { at: 1_767_225_600, status: Some("gone".into()) });
         database.close().await;
     });
 }
