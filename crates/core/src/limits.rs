@@ -48,6 +48,30 @@ pub struct Limits {
     pub connections_per_address: u32,
     /// Streams that are not authenticated yet.
     pub half_open: u32,
+    /// Stanzas of one session; beyond it the stream is read more slowly. 0: as many as come.
+    pub stanzas_per_second: u32,
+    /// Of these, how many may come at once; 0: those of ten seconds.
+    pub stanzas_burst: u32,
+    /// Bytes of one session, likewise.
+    pub bytes_per_second: u32,
+    /// Of these, how many may come at once; 0: those of ten seconds.
+    pub bytes_burst: u32,
+    /// Presence of one session to all who may see it; more is refused. 0: as much as comes.
+    pub broadcasts_per_minute: u32,
+    /// Of these, how many may come at once; 0: those of a minute.
+    pub broadcasts_burst: u32,
+    /// Presence of one session to single entities, likewise.
+    pub directed_per_minute: u32,
+    /// Of these, how many may come at once; 0: those of a minute.
+    pub directed_burst: u32,
+    /// Changes of the roster and of subscriptions by one session, likewise.
+    pub roster_changes_per_minute: u32,
+    /// Of these, how many may come at once; 0: those of a minute.
+    pub roster_changes_burst: u32,
+    /// New connections from one address; more are closed at once. 0: as many as come.
+    pub new_connections_per_second: u32,
+    /// Of these, how many may come at once; 0: those of ten seconds.
+    pub new_connections_burst: u32,
 }
 
 impl Default for Limits {
@@ -70,6 +94,18 @@ impl Default for Limits {
             connections: 1_000_000,
             connections_per_address: 100_000,
             half_open: 100_000,
+            stanzas_per_second: 0,
+            stanzas_burst: 0,
+            bytes_per_second: 0,
+            bytes_burst: 0,
+            broadcasts_per_minute: 0,
+            broadcasts_burst: 0,
+            directed_per_minute: 0,
+            directed_burst: 0,
+            roster_changes_per_minute: 0,
+            roster_changes_burst: 0,
+            new_connections_per_second: 0,
+            new_connections_burst: 0,
         }
     }
 }

@@ -1,15 +1,31 @@
 //! The log: structured lines on standard error, as text or JSON. No secret is ever a field.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::Log;
 
+/// The words that are a level by themselves.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// What a level or a filter such as `info,throng_streams=debug` lets through.
+///
+/// A single unknown word would be the name of a target, and let nothing through: more likely it is a slip.
+pub(crate) fn filter(level: &str) -> Result<EnvFilter> {
+    let expected = || {
+        let near = features::registry::nearest(level, LEVELS.into_iter());
+        format!("[log] level \"{level}\" is not one of {}{near}", LEVELS.join(", "))
+    };
+    let word = level.bytes().all(|b| b.is_ascii_alphanumeric());
+    if word && !LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)) {
+        bail!(expected());
+    }
+    EnvFilter::try_new(level).with_context(expected)
+}
+
 /// Starts the log.
 pub(crate) fn start(log: &Log) -> Result<()> {
-    let filter = EnvFilter::try_new(&log.level).with_context(|| {
-        format!("[log] level \"{}\" is not one of error, warn, info, debug, trace", log.level)
-    })?;
+    let filter = filter(&log.level)?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = if log.json {
         builder.json().try_init()

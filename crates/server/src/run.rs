@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admin::{self, Admin};
 use crate::config::Config;
+use crate::config::reader::Mistakes;
 use crate::http::{self, Pages};
 use crate::runtime::{self, Tasks};
 use crate::wire::{self, Wired};
@@ -228,10 +229,17 @@ fn greet(config: &Config, places: &[String], password: Option<&str>) {
 
 /// Validates everything that can be validated without serving.
 pub(crate) fn check(path: Option<&Path>) -> Result<()> {
-    let config = Config::load(path)?;
-    logs::start(&config.log)?;
-    let runtime = runtime::start()?;
-    let faults = runtime.block_on(examine(&config));
+    let faults = match Config::load(path) {
+        Ok(config) => {
+            logs::start(&config.log)?;
+            runtime::start()?.block_on(examine(&config))
+        }
+        // The rest of the list needs a configuration.
+        Err(error) => match error.downcast::<Mistakes>() {
+            Ok(mistakes) => mistakes.0,
+            Err(error) => return Err(error),
+        },
+    };
     if faults.is_empty() {
         out::line("the configuration is good");
         return Ok(());

@@ -35,9 +35,9 @@ pub(crate) async fn open_database(config: &Config, tasks: &Tasks) -> Result<Arc<
 
 /// Builds all hosts.
 pub(crate) fn hosts(config: &Config) -> Result<Hosts> {
-    let enabled = features::registry::enable(&config.modules).map_err(|e| anyhow!("[modules] {e}"))?;
     let mut hosts = Hosts::new();
     for domain in &config.domains {
+        let enabled = features::registry::enable(&config.modules_of(domain)).map_err(|e| anyhow!("{e}"))?;
         let host = Host::build(domain, &enabled, &config.limits)?;
         hosts.insert(host.domain().to_owned(), Arc::new(host));
     }
@@ -46,8 +46,7 @@ pub(crate) fn hosts(config: &Config) -> Result<Hosts> {
 
 /// Loads certificates, or makes them.
 pub(crate) fn tls(config: &Config) -> Result<Option<Arc<net::tls::Config>>> {
-    let wanted =
-        config.listen.iter().any(|l| l.kind != net::Kind::Http && l.policy.tls != streams::TlsPolicy::Off);
+    let wanted = config.listen.iter().any(|l| l.kind != net::Kind::Http && l.tls != streams::TlsPolicy::Off);
     if !wanted {
         return Ok(None);
     }
@@ -98,7 +97,7 @@ impl Wired {
         Service::new(
             self.node.clone(),
             self.tls.clone(),
-            listen.policy.clone(),
+            config.policy(listen),
             &self.secret,
             config.domain().to_owned(),
         )

@@ -18,4 +18,4 @@ mod pump;
 pub mod service;
 
 pub use c2s::Connection;
-pub use service::{Policy, Service, TlsPolicy};
+pub use service::{Auth, Policy, Service, TlsPolicy};

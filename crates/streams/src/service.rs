@@ -1,5 +1,6 @@
 //! What all connections of one listener share: the node, TLS settings, and what may be negotiated.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::Secret;
@@ -17,8 +18,17 @@ pub enum TlsPolicy {
     Off,
 }
 
+/// How clients may log in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Auth {
+    /// Mechanisms that are switched on, besides ANONYMOUS.
+    pub mechanisms: MechanismSet,
+    /// SASL ANONYMOUS.
+    pub anonymous: bool,
+}
+
 /// What may be negotiated on a listener.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// STARTTLS.
     pub tls: TlsPolicy,
@@ -28,6 +38,16 @@ pub struct Policy {
     pub anonymous: bool,
     /// Mechanisms that are switched on, besides ANONYMOUS.
     pub mechanisms: MechanismSet,
+    /// Domains whose clients log in otherwise.
+    pub domains: BTreeMap<String, Auth>,
+}
+
+impl Policy {
+    /// How clients of this domain may log in; of the listener's default, if they have named none.
+    pub fn auth(&self, domain: Option<&str>) -> Auth {
+        let own = domain.and_then(|domain| self.domains.get(domain));
+        own.copied().unwrap_or(Auth { mechanisms: self.mechanisms, anonymous: self.anonymous })
+    }
 }
 
 /// What all connections of one listener share.

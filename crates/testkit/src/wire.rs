@@ -64,6 +64,7 @@ impl Default for Setup {
                 plain_without_tls: false,
                 anonymous: false,
                 mechanisms: Mechanism::ALL.into_iter().collect::<MechanismSet>(),
+                domains: std::collections::BTreeMap::new(),
             },
             features: Vec::new(),
             certificates: true,

@@ -4,7 +4,7 @@ use sasl::{Binding, Mechanism, MechanismSet};
 use xml::{Ns, Writer};
 
 use crate::c2s::{Connection, Phase};
-use crate::service::TlsPolicy;
+use crate::service::{Auth, TlsPolicy};
 
 impl Connection {
     /// Writes what may be negotiated now.
@@ -56,7 +56,17 @@ impl Connection {
         if self.stream.facts().secure || self.service.tls.is_none() || policy.tls == TlsPolicy::Off {
             return MechanismSet::EMPTY;
         }
-        if policy.anonymous { policy.mechanisms.with(Mechanism::Anonymous) } else { policy.mechanisms }
+        let auth = self.auth();
+        if auth.anonymous { auth.mechanisms.with(Mechanism::Anonymous) } else { auth.mechanisms }
+    }
+
+    /// How clients of the domain that this stream is for may log in.
+    fn auth(&self) -> Auth {
+        let host = match &self.phase {
+            Phase::Negotiating(state) => state.host.as_ref(),
+            _ => None,
+        };
+        self.service.policy.auth(host.map(|host| host.domain()))
     }
 
     /// What this stream can be bound to.
@@ -71,7 +81,8 @@ impl Connection {
     fn mechanisms(&self, secure: bool, binding: &Binding) -> MechanismSet {
         let policy = &self.service.policy;
         let mut set = MechanismSet::EMPTY;
-        for mechanism in policy.mechanisms.iter() {
+        let auth = self.auth();
+        for mechanism in auth.mechanisms.iter() {
             let offer = match mechanism {
                 Mechanism::Plain => secure || policy.plain_without_tls,
                 // 6.3.4: where it can be expected to succeed.
@@ -84,7 +95,7 @@ impl Connection {
                 set = set.with(mechanism);
             }
         }
-        if policy.anonymous { set.with(Mechanism::Anonymous) } else { set }
+        if auth.anonymous { set.with(Mechanism::Anonymous) } else { set }
     }
 }
 

@@ -1,0 +1,120 @@
+//! `[[listen]]`, `[auth]` and `[tls]`: where clients come in, and how.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use net::Kind;
+use sasl::MechanismSet;
+use streams::{Auth, TlsPolicy};
+
+use super::reader::Section;
+
+/// One listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listen {
+    pub(crate) kind: Kind,
+    pub(crate) address: SocketAddr,
+    pub(crate) tls: TlsPolicy,
+    pub(crate) plain_without_tls: bool,
+}
+
+/// Certificate and key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tls {
+    pub(crate) certificates: Vec<net::tls::Files>,
+    pub(crate) client_authorities: Option<PathBuf>,
+}
+
+/// Every mechanism but ANONYMOUS.
+pub(super) fn default_auth() -> Auth {
+    let mechanisms = sasl::Mechanism::ALL.into_iter().fold(MechanismSet::EMPTY, MechanismSet::with);
+    Auth { mechanisms, anonymous: false }
+}
+
+/// `mechanisms` and `anonymous` of a section, over what holds without them.
+pub(super) fn auth(section: &mut Section, otherwise: Auth) -> Auth {
+    let anonymous = section.bool("anonymous").unwrap_or(otherwise.anonymous);
+    let Some(names) = section.texts("mechanisms") else { return Auth { anonymous, ..otherwise } };
+    let mut mechanisms = MechanismSet::EMPTY;
+    for name in names {
+        match sasl::Mechanism::from_name(&name) {
+            Some(mechanism) => mechanisms = mechanisms.with(mechanism),
+            None => {
+                let near = features::registry::nearest(&name, sasl::Mechanism::ALL.iter().map(|m| m.name()));
+                let place = section.place("mechanisms");
+                section.faults.add(format!("\"{name}\" in {place} is not known{near}"));
+            }
+        }
+    }
+    Auth { mechanisms, anonymous }
+}
+
+pub(super) fn listeners(root: &mut Section) -> Vec<Listen> {
+    let at = |kind, address| Listen { kind, address, tls: TlsPolicy::Required, plain_without_tls: false };
+    let Some(list) = root.sections("listen") else {
+        return vec![
+            at(Kind::C2s, SocketAddr::from(([0, 0, 0, 0], 5222))),
+            at(Kind::C2sTls, SocketAddr::from(([0, 0, 0, 0], 5223))),
+            at(Kind::Http, SocketAddr::from(([127, 0, 0, 1], 5280))),
+        ];
+    };
+    list.into_iter().filter_map(listener).collect()
+}
+
+fn listener(mut section: Section) -> Option<Listen> {
+    let faults = section.faults.clone();
+    let kind = match section.text("kind").as_deref() {
+        Some("c2s") => Some(Kind::C2s),
+        Some("c2s-tls") => Some(Kind::C2sTls),
+        Some("http") => Some(Kind::Http),
+        Some(other @ ("s2s" | "component" | "https")) => {
+            faults.add(format!(
+                "listeners of the kind \"{other}\" are not supported by this version; remove it"
+            ));
+            None
+        }
+        Some(other) => {
+            faults.add(format!("[[listen]] kind is c2s, c2s-tls or http, not \"{other}\""));
+            None
+        }
+        None => {
+            faults.add("[[listen]] needs a kind: c2s, c2s-tls or http");
+            None
+        }
+    };
+    let address = section.text("address");
+    let parsed: Option<SocketAddr> = address.as_deref().and_then(|a| a.parse().ok());
+    match (&address, parsed) {
+        (None, _) => faults.add("[[listen]] needs an address, such as \"0.0.0.0:5222\""),
+        (Some(text), None) => faults.add(format!("\"{text}\" is not an address such as \"0.0.0.0:5222\"")),
+        _ => {}
+    }
+    let words = [TlsPolicy::Required, TlsPolicy::Optional, TlsPolicy::Off];
+    let tls =
+        section.choice("tls", &["required", "optional", "off"]).map_or(TlsPolicy::Required, |n| words[n]);
+    if kind == Some(Kind::C2sTls) && tls == TlsPolicy::Off {
+        faults.add("a c2s-tls listener has TLS always; use kind = \"c2s\" for one without");
+    }
+    let plain_without_tls = section.bool("plain_without_tls").unwrap_or(false);
+    section.finish();
+    Some(Listen { kind: kind?, address: parsed?, tls, plain_without_tls })
+}
+
+pub(super) fn tls(mut section: Section) -> Tls {
+    let mut certificates = Vec::new();
+    let mut pair = |section: &mut Section| match (section.text("certificate"), section.text("key")) {
+        (None, None) => {}
+        (Some(certificate), Some(key)) => {
+            certificates.push(net::tls::Files { certificate: certificate.into(), key: key.into() });
+        }
+        _ => section.faults.add("[tls] needs both certificate and key, or neither"),
+    };
+    pair(&mut section);
+    for mut more in section.sections("more").unwrap_or_default() {
+        pair(&mut more);
+        more.finish();
+    }
+    let client_authorities = section.text("client_authorities").map(PathBuf::from);
+    section.finish();
+    Tls { certificates, client_authorities }
+}

@@ -1,0 +1,116 @@
+//! `[modules]` and `[domain."…"]`: which features are on, for all domains and for one.
+
+use std::collections::BTreeMap;
+
+use features::registry::ModuleConfig;
+use streams::Auth;
+use throng_core::feature::Value;
+
+use super::reader::{Faults, Section};
+
+/// What the configuration says of modules, by name.
+pub(crate) type Modules = BTreeMap<String, ModuleConfig>;
+
+/// What one domain has of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Domain {
+    /// Over those of all domains; see [`merge`].
+    pub(crate) modules: Modules,
+    /// Complete.
+    pub(crate) auth: Auth,
+}
+
+/// The settings of single domains.
+pub(super) fn domains(root: &mut Section, served: &[String], auth: Auth) -> BTreeMap<String, Domain> {
+    let mut domains = BTreeMap::new();
+    for (written, mut section) in root.named("domain") {
+        let faults = section.faults.clone();
+        let name = jid::Jid::parse(&written).map_or_else(|_| written.clone(), |jid| jid.to_string());
+        if !served.contains(&name) {
+            let near = features::registry::nearest(&name, served.iter().map(String::as_str));
+            let mend = if near.is_empty() { "; add it there".to_owned() } else { near };
+            faults.add(format!("[domain.\"{written}\"] is not one of domains{mend}"));
+        }
+        let mut own = section.section("auth");
+        let auth = super::listen::auth(&mut own, auth);
+        own.finish();
+        let modules = modules(&mut section);
+        section.finish();
+        if domains.insert(name, Domain { modules, auth }).is_some() {
+            faults.add(format!("[domain.\"{written}\"] is there twice, written in two ways"));
+        }
+    }
+    domains
+}
+
+pub(super) fn modules(section: &mut Section) -> Modules {
+    let mut modules = Modules::new();
+    let (faults, place) = (section.faults.clone(), section.place("modules"));
+    for (name, value) in section.section("modules").into_entries() {
+        let Some(config) = module(&name, value, &place, &faults) else { continue };
+        // One at a time, so that each mistake is named.
+        let alone = Modules::from([(name.clone(), config.clone())]);
+        if let Err(error) = features::registry::enable(&alone) {
+            let of = place.strip_suffix(" modules").map(|domain| format!("{domain} ")).unwrap_or_default();
+            faults.add(format!("{of}{error}"));
+        }
+        modules.insert(name, config);
+    }
+    modules
+}
+
+fn module(name: &str, value: toml::Value, place: &str, faults: &Faults) -> Option<ModuleConfig> {
+    let table = match value {
+        toml::Value::Boolean(on) => return Some(ModuleConfig::Switch(on)),
+        toml::Value::Table(table) => table,
+        _ => {
+            faults.add(format!("{place}.{name} is true, false or a table of options"));
+            return None;
+        }
+    };
+    let mut options = BTreeMap::new();
+    for (key, value) in table {
+        let value = match value {
+            toml::Value::Boolean(b) => Some(Value::Bool(b)),
+            toml::Value::Integer(n) => Some(Value::Int(n)),
+            toml::Value::String(s) => Some(Value::Text(s.into())),
+            toml::Value::Array(list) => {
+                let texts = list.into_iter().map(|text| match text {
+                    toml::Value::String(text) => Some(text),
+                    _ => None,
+                });
+                texts.collect::<Option<Vec<_>>>().map(Value::Texts)
+            }
+            _ => None,
+        };
+        match value {
+            Some(value) => drop(options.insert(key, value)),
+            None => {
+                faults.add(format!("{place}.{name} {key} is a switch, a number, text or a list of texts"))
+            }
+        }
+    }
+    Some(ModuleConfig::Options(options))
+}
+
+/// What a domain says, over what holds for all: options one by one, and a switch keeps the options.
+pub(super) fn merge(all: &Modules, own: &Modules) -> Modules {
+    let mut merged = all.clone();
+    for (name, own) in own {
+        let both = match (merged.remove(name), own.clone()) {
+            (Some(ModuleConfig::Options(mut options)), ModuleConfig::Options(own)) => {
+                // A table alone switches its module on, whatever all domains say.
+                options.remove("enabled");
+                options.extend(own);
+                ModuleConfig::Options(options)
+            }
+            (Some(ModuleConfig::Options(mut options)), ModuleConfig::Switch(on)) => {
+                options.insert("enabled".to_owned(), Value::Bool(on));
+                ModuleConfig::Options(options)
+            }
+            (_, own) => own,
+        };
+        merged.insert(name.clone(), both);
+    }
+    merged
+}

@@ -1,0 +1,156 @@
+//! The configuration: defaults, every mistake with its mend, and what single domains have of their own.
+use features::registry::ModuleConfig;
+use sasl::Mechanism;
+use streams::TlsPolicy;
+use throng_core::feature::Value;
+
+use super::*;
+
+fn read(text: &str) -> Result<Config> {
+    Config::from_table(text.parse()?)
+}
+fn wrong(text: &str) -> String {
+    format!("{:#}", read(text).unwrap_err())
+}
+
+#[test]
+fn nothing_is_a_configuration() {
+    let config = read("").unwrap();
+    assert_eq!(config.domains, ["localhost"]);
+    assert_eq!(config.admins, ["admin@localhost"]);
+    assert_eq!(config.storage_url, "sqlite:data/throng.db");
+    let ports: Vec<u16> = config.listen.iter().map(|l| l.address.port()).collect();
+    assert_eq!(ports, [5222, 5223, 5280]);
+    assert!(config.listen.iter().all(|l| l.tls == TlsPolicy::Required && !l.plain_without_tls));
+}
+
+#[test]
+fn mistakes_are_named_with_their_mend() {
+    assert_eq!(wrong("ddomains = [\"a\"]"), "unknown key \"ddomains\"; did you mean \"domains\"?");
+    assert_eq!(
+        wrong("[limits]\nstanza_byte = 3"),
+        "unknown key \"stanza_byte\" in [limits]; did you mean \"stanza_bytes\"?"
+    );
+    assert!(wrong("domains = [\"a b\", \"c\"]").contains("\"a b\" in domains is not a domain"));
+    assert!(wrong("[limits]\nstanza_bytes = 3").contains("between 10000 and 16777216"));
+    assert!(wrong("domains = 3").contains("list of texts"));
+    assert!(wrong("[[listen]]\nkind = \"c2s\"").contains("needs an address"));
+    assert!(wrong("[[listen]]\nkind = \"irc\"\naddress = \"0.0.0.0:1\"").contains("not \"irc\""));
+    assert!(wrong("[tls]\ncertificate = \"a\"").contains("both"));
+    assert!(wrong("[cluster]\nnode = \"a\"").contains("single node"));
+    assert_eq!(
+        wrong("[auth]\nmechanisms = [\"SCRAM-SHA1\"]"),
+        "\"SCRAM-SHA1\" in [auth] mechanisms is not known; did you mean \"SCRAM-SHA-1\"?"
+    );
+    assert_eq!(
+        wrong("[[listen]]\nkind = \"c2s\"\naddress = \"0.0.0.0:1\"\ntls = \"maybe\""),
+        "[listen] tls is required, optional or off, not \"maybe\""
+    );
+    assert!(wrong("[log]\nlevel = \"=loud\"").contains("[log] level"));
+}
+
+#[test]
+fn all_mistakes_are_named_at_once() {
+    let error = read(
+        "domainz = 3\nadmins = [\"nobody\"]\n[limits]\nidle_seconds = 1\nspeed = 4\n[modules]\nofline = true\n\
+         [modules.ping]\ntime = 3\n[domain.localhost.modules]\ntime = 4\n",
+    )
+    .unwrap_err();
+    let mistakes = error.downcast_ref::<reader::Mistakes>().expect("a list");
+    let text = mistakes.0.join("\n");
+    for part in [
+        "unknown key \"domainz\"",
+        "\"nobody\" in admins",
+        "[limits] idle_seconds must be a whole number between 5 and 86400",
+        "unknown key \"speed\" in [limits]",
+        "unknown module \"ofline\" under [modules]; did you mean \"offline\"?",
+        "modules.ping: unknown option \"time\"",
+        "[domain.\"localhost\"] modules.time is true, false or a table of options",
+    ] {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+    assert_eq!(mistakes.0.len(), 7, "{text}");
+    assert!(error.to_string().starts_with("7 mistakes\n- "));
+}
+
+#[test]
+fn the_whole_example_is_read() {
+    let config = read(
+        "domains = [\"example.org\"]\nadmins = [\"admin@example.org\"]\ndata_dir = \"d\"\n\
+         [storage]\nurl = \"sqlite:x.db\"\npool_size = 3\n\
+         [[listen]]\nkind = \"c2s\"\naddress = \"127.0.0.1:5222\"\ntls = \"off\"\nplain_without_tls = true\n\
+         [limits]\nstanza_bytes = 100000\n[log]\nformat = \"json\"\nlevel = \"debug\"\n",
+    )
+    .unwrap();
+    assert_eq!(config.pool_size, 3);
+    assert_eq!(config.limits.stanza_bytes, 100_000);
+    assert_eq!(config.listen[0].tls, TlsPolicy::Off);
+    assert!(config.listen[0].plain_without_tls && config.log.json);
+}
+
+#[test]
+fn a_domain_has_its_own_modules_and_logins() {
+    let config = read(
+        "domains = [\"a.org\", \"b.org\"]\n\
+         [auth]\nmechanisms = [\"PLAIN\", \"SCRAM-SHA-1\"]\n\
+         [modules]\ntime = false\n[modules.offline]\nlimit = 5\nexpiry_days = 7\n\
+         [domain.\"b.org\".modules]\ntime = true\nping = false\noffline = { limit = 9 }\n\
+         [domain.\"b.org\".auth]\nanonymous = true\nmechanisms = [\"SCRAM-SHA-256\"]\n",
+    )
+    .unwrap();
+    assert_eq!(config.modules_of("a.org"), config.modules);
+    let own = config.modules_of("b.org");
+    assert_eq!(own["time"], ModuleConfig::Switch(true));
+    assert_eq!(own["ping"], ModuleConfig::Switch(false));
+    let options = [("limit".to_owned(), Value::Int(9)), ("expiry_days".to_owned(), Value::Int(7))];
+    assert_eq!(own["offline"], ModuleConfig::Options(options.into()));
+    let policy = config.policy(&config.listen[0]);
+    let (a, b) = (policy.auth(Some("a.org")), policy.auth(Some("b.org")));
+    assert!(a.mechanisms.contains(Mechanism::Plain) && !a.anonymous);
+    assert!(!b.mechanisms.contains(Mechanism::Plain) && b.anonymous);
+    assert!(b.mechanisms.contains(Mechanism::ScramSha256));
+    assert_eq!(policy.auth(None), config.auth);
+}
+
+#[test]
+fn a_domain_that_is_not_served_and_keys_that_no_domain_has_are_mistakes() {
+    assert_eq!(
+        wrong("domains = [\"example.net\"]\n[domain.\"example.ney\"]\n"),
+        "[domain.\"example.ney\"] is not one of domains; did you mean \"example.net\"?"
+    );
+    assert_eq!(
+        wrong("domains = [\"example.net\"]\n[domain.\"elsewhere.org\"]\n"),
+        "[domain.\"elsewhere.org\"] is not one of domains; add it there"
+    );
+    assert_eq!(
+        wrong("[domain.localhost]\nmodulse = 3"),
+        "unknown key \"modulse\" in [domain.\"localhost\"]; did you mean \"modules\"?"
+    );
+    assert_eq!(
+        wrong("[domain.localhost.auth]\niterations = 5000"),
+        "unknown key \"iterations\" in [domain.\"localhost\".auth]; known are anonymous, mechanisms"
+    );
+    assert_eq!(
+        wrong("[domain.localhost.modules]\nofline = true"),
+        "[domain.\"localhost\"] unknown module \"ofline\" under [modules]; did you mean \"offline\"?"
+    );
+    let twice = wrong("domains = [\"a.org\"]\n[domain.\"a.org\"]\n[domain.\"A.org\"]\n");
+    assert!(twice.ends_with("is there twice, written in two ways"), "{twice}");
+    assert_eq!(wrong("domain = [\"a\"]"), "domain must be a section: [domain]");
+    assert_eq!(
+        wrong("[domain]\nlocalhost = 3"),
+        "[domain] localhost must be a section: [domain.\"localhost\"]"
+    );
+}
+
+#[test]
+fn a_domains_switch_keeps_the_options_and_a_table_switches_on() {
+    let all = read("[modules.offline]\nenabled = false\nlimit = 5\n").unwrap().modules;
+    let own = |text: &str| read(text).unwrap().modules;
+    let merged = modules::merge(&all, &own("[modules]\noffline = true"));
+    let options = [("limit".to_owned(), Value::Int(5)), ("enabled".to_owned(), Value::Bool(true))];
+    assert_eq!(merged["offline"], ModuleConfig::Options(options.into()));
+    let merged = modules::merge(&all, &own("[modules.offline]\nexpiry_days = 2"));
+    let options = [("limit".to_owned(), Value::Int(5)), ("expiry_days".to_owned(), Value::Int(2))];
+    assert_eq!(merged["offline"], ModuleConfig::Options(options.into()));
+}
