@@ -26,7 +26,9 @@ macro_rules! plays {
 plays! {
     caps,
     disco,
+    external_services,
     iq_addresses,
+    last,
     message_resources,
     message_types,
     offline,
@@ -35,14 +37,17 @@ plays! {
     ping_silence,
     presence,
     presence_directed,
+    private,
     resource_conflict,
     roster,
     roster_versions,
+    search,
     session,
     stanza_id,
     subscription,
     subscription_offline,
     time,
+    vcard,
     version,
 }
 

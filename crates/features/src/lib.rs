@@ -8,15 +8,21 @@
 //! declaration in `throng_core`.
 
 pub mod caps;
+pub mod contact;
 pub mod disco;
 pub mod doap;
 pub mod docs;
+pub mod external_services;
+pub mod last;
 pub mod offline;
 pub mod ping;
+pub mod private;
 pub mod registry;
 pub mod rfc6121;
+pub mod search;
 pub mod session;
 pub mod specs;
 pub mod stanza_id;
 pub mod time;
+pub mod vcard;
 pub mod version;

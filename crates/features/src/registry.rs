@@ -23,6 +23,13 @@ pub static ALL: &[&Feature] = &[
     &crate::ping::FEATURE,
     &crate::time::FEATURE,
     &crate::version::FEATURE,
+    &crate::vcard::FEATURE,
+    &crate::private::FEATURE,
+    &crate::contact::FEATURE,
+    &crate::external_services::FEATURE,
+    &crate::search::FEATURE,
+    // Before presence, which takes what a session says as it goes.
+    &crate::last::FEATURE,
     // First on the way of every message: what is archived, stored and delivered carries the id.
     &crate::stanza_id::FEATURE,
     // Presence before what presence sets off: a resource's own presence is out before its waiting messages are.

@@ -262,6 +262,38 @@ impl<'t> Node<'t> {
         }
     }
 
+    /// The element as bytes that stand alone, for those who keep it without what is around it: what it leans on of the
+    /// elements around it is declared on itself. Allocates only when it must.
+    ///
+    /// # Errors
+    /// When the result would exceed the limits.
+    pub fn alone(&self, limits: &Limits) -> Result<Cow<'t, [u8]>, Error> {
+        let nothing = Scope::none();
+        if Tree::parse(self.raw(), &nothing, limits).is_ok_and(|t| t.root().ns_text() == self.ns_text()) {
+            return Ok(Cow::Borrowed(self.raw()));
+        }
+        // In portable form only default namespaces are inherited, and elements keep their order.
+        let place =
+            self.tree.items[..self.index].iter().filter(|i| matches!(i.kind, Kind::Element { .. })).count();
+        let mut portable = Vec::with_capacity(self.tree.text.len());
+        crate::normalise(self.tree.text.as_bytes(), self.tree.scope, limits, &mut portable)?;
+        let client = Scope::client();
+        let tree = Tree::parse(&portable, &client, limits)?;
+        let index =
+            tree.items.iter().enumerate().filter(|(_, i)| matches!(i.kind, Kind::Element { .. })).nth(place);
+        let Some((index, _)) = index else { return Err(Error::NotWellFormed("no element")) };
+        let node = Node { tree: &tree, index };
+        let mut alone = node.raw().to_vec();
+        if !Tree::parse(&alone, &nothing, limits).is_ok_and(|t| t.root().ns_text() == node.ns_text()) {
+            let mut declaration = b" xmlns='".to_vec();
+            declaration.extend_from_slice(node.ns_text().replace('\'', "&apos;").as_bytes());
+            declaration.push(b'\'');
+            let at = 1 + node.name().len();
+            alone.splice(at..at, declaration);
+        }
+        Ok(Cow::Owned(alone))
+    }
+
     /// Where the node is in the bytes that were parsed.
     pub fn range(&self) -> Range<usize> {
         self.item().at as usize..self.item().end as usize
@@ -298,6 +330,34 @@ mod tests {
         );
         assert_eq!(root.child("x", Ns::Client).map(|n| n.name()), None);
         assert_eq!(root.range(), 0..TEXT.len());
+    }
+
+    #[test]
+    fn an_element_is_taken_out_with_what_it_leans_on() {
+        let alone = |text: &str, path: &[usize]| {
+            let scope = Scope::client();
+            let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
+            let mut node = tree.root();
+            for at in path {
+                node = node.child_elements().nth(*at).unwrap();
+            }
+            let bytes = node.alone(&Limits::DEFAULT).unwrap();
+            let again = Scope::none();
+            let read = Tree::parse(&bytes, &again, &Limits::DEFAULT).unwrap();
+            assert_eq!((read.root().name(), read.root().ns_text()), (node.name(), node.ns_text()), "{text}");
+            (String::from_utf8(bytes.to_vec()).unwrap(), matches!(bytes, Cow::Borrowed(_)))
+        };
+        assert_eq!(alone("<iq><a xmlns='u:a'>1</a></iq>", &[0]), ("<a xmlns='u:a'>1</a>".into(), true));
+        assert_eq!(
+            alone("<iq><q xmlns='u:q'>x<b/>&gt;<c/></q></iq>", &[0, 1]),
+            ("<c xmlns='u:q'/>".into(), false)
+        );
+        assert_eq!(
+            alone("<iq xmlns:p='u:&apos;p'><q/><p:a p:k='1'>t<p:b/></p:a></iq>", &[1]).0,
+            "<a xmlns='u:&apos;p' xmlns:p='u:&apos;p' p:k='1'>t<b/></a>"
+        );
+        assert_eq!(alone("<iq><p:q xmlns:p='u:p'><p:a/></p:q></iq>", &[0, 0]).0, "<a xmlns='u:p'/>");
+        assert_eq!(alone("<iq><body>x</body></iq>", &[0]).0, "<body xmlns='jabber:client'>x</body>");
     }
 
     #[test]

@@ -1,0 +1,379 @@
+//! External Service Discovery: XEP-0215 1.0.0 sections 3.1 (all services), 3.2 (some) and 3.3 (credentials).
+//!
+//! The services are a list in the configuration. Where a secret is shared with a TURN server, each answer has fresh
+//! credentials that only work for a while, as draft-uberti-behave-turn-rest-00 section 2.2 makes them: the name is the
+//! second in which they end and a pseudonym of the user, the password is HMAC-SHA1 of the name under the secret. The
+//! pseudonym lets the TURN server count by user, and tells nobody on the way who that is.
+//!
+//! Left out: pushes (section 3.2), since services change with the configuration only; extended information (section 4).
+//!
+//! The trap: credentials are for users with an account here. Guests and users of other servers get nothing at all.
+
+use base::Secret;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use jid::JidRef;
+use ring::hmac;
+use stanza::payload::time::utc;
+use stanza::{StanzaCondition, StanzaError};
+use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
+use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
+use throng_core::session::flags;
+use xml::{Ns, Writer};
+
+/// External Service Discovery.
+pub static FEATURE: Feature = Feature {
+    name: "external_services",
+    summary: "Tells clients about STUN and TURN servers and gives credentials for them.",
+    specs: &[Spec {
+        name: "XEP-0215",
+        title: "External Service Discovery",
+        version: "1.0.0",
+        left_out: "section 3.2: pushes; section 4: extended information",
+    }],
+    disco: &[Disco::Server(Ns::ExtDisco2.as_str())],
+    iq: &[SERVICES, CREDENTIALS],
+    options: &[
+        OptionSpec {
+            key: "services",
+            kind: Kind::Texts,
+            default: Value::Texts(Vec::new()),
+            doc: "The services, such as `stun:stun.example.org:3478` or `turn:turn.example.org:3478?transport=udp`.",
+        },
+        OptionSpec {
+            key: "secret",
+            kind: Kind::Text,
+            default: Value::Text(std::borrow::Cow::Borrowed("")),
+            doc: "The secret shared with the TURN servers (coturn's `static-auth-secret`); without it there are no credentials.",
+        },
+        OptionSpec {
+            key: "ttl_seconds",
+            kind: Kind::Int(60, 604_800),
+            default: Value::Int(86_400),
+            doc: "How long credentials work, in seconds.",
+        },
+    ],
+    default_on: false,
+    build,
+    ..Feature::EMPTY
+};
+
+const SERVICES: IqKey = IqKey::get(Target::Server, Ns::ExtDisco2, "services");
+const CREDENTIALS: IqKey = IqKey::get(Target::Server, Ns::ExtDisco2, "credentials");
+
+/// One line of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Service {
+    kind: String,
+    host: String,
+    port: Option<u16>,
+    transport: Option<String>,
+}
+
+struct Known {
+    services: Vec<Service>,
+    key: Option<Key>,
+    ttl: u64,
+}
+
+struct Key(hmac::Key);
+
+struct Credentials {
+    username: String,
+    password: String,
+    expires: String,
+}
+
+impl Service {
+    /// Reads `type:host[:port][?transport=udp|tcp]`, with an IPv6 address in brackets.
+    fn read(text: &str) -> Option<Service> {
+        let (kind, rest) = text.split_once(':')?;
+        let (place, transport) = match rest.split_once('?') {
+            None => (rest, None),
+            Some((place, query)) => (place, Some(query.strip_prefix("transport=")?)),
+        };
+        let (host, port) = match place.strip_prefix('[') {
+            Some(v6) => {
+                let (host, port) = v6.split_once(']')?;
+                host.parse::<std::net::Ipv6Addr>().ok()?;
+                (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
+            }
+            None => match place.split_once(':') {
+                None => (place, None),
+                Some((host, port)) => (host, Some(port)),
+            },
+        };
+        let word = |text: &str| {
+            !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+        };
+        if !word(kind)
+            || !(word(host) || host.contains(':'))
+            || transport.is_some_and(|t| !matches!(t, "udp" | "tcp"))
+        {
+            return None;
+        }
+        // RFC 7064 section 3.2 and RFC 7065 section 3.1.
+        let usual = match kind {
+            "stun" | "turn" => (Some(3478), Some("udp")),
+            "stuns" | "turns" => (Some(5349), Some("tcp")),
+            _ => (None, None),
+        };
+        let port = match port {
+            Some(port) => Some(port.parse().ok().filter(|p| *p > 0)?),
+            None => usual.0,
+        };
+        let transport = transport.or(usual.1).map(str::to_owned);
+        Some(Service { kind: kind.to_owned(), host: host.to_owned(), port, transport })
+    }
+    fn wants_credentials(&self) -> bool {
+        matches!(self.kind.as_str(), "turn" | "turns")
+    }
+    fn write(&self, w: &mut Writer<'_>, credentials: Option<&Credentials>) {
+        w.start("service").attr("type", &self.kind).attr("host", &self.host);
+        if let Some(port) = self.port {
+            w.attr("port", &port.to_string());
+        }
+        w.attr_opt("transport", self.transport.as_deref());
+        if self.wants_credentials() {
+            w.attr("restricted", "1");
+            if let Some(Credentials { username, password, expires }) = credentials {
+                w.attr("username", username).attr("password", password).attr("expires", expires);
+            }
+        }
+        w.end();
+    }
+}
+
+impl Key {
+    fn sign(&self, text: &str) -> String {
+        BASE64_STANDARD.encode(hmac::sign(&self.0, text.as_bytes()))
+    }
+    /// Credentials of a user, from the second `now` since 1970 on.
+    fn credentials(&self, user: JidRef<'_>, now: u64, ttl: u64) -> Credentials {
+        let pseudonym = hmac::sign(&self.0, format!("user {user}").as_bytes());
+        let pseudonym: String = pseudonym.as_ref().iter().take(8).map(|b| format!("{b:02x}")).collect();
+        let ends = now + ttl;
+        let username = format!("{ends}:{pseudonym}");
+        Credentials { password: self.sign(&username), username, expires: utc(ends * 1000, false) }
+    }
+}
+
+fn build(builder: &mut Builder<'_>) {
+    let mut services = Vec::new();
+    for text in builder.options.texts("services") {
+        match Service::read(text) {
+            Some(service) => services.push(service),
+            None => tracing::error!(
+                service = text.as_str(),
+                "an external service is left out; write it as `turn:turn.example.org:3478?transport=udp`"
+            ),
+        }
+    }
+    let secret = Secret::from(builder.options.text("secret"));
+    let key = (!secret.is_empty())
+        .then(|| Key(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret.expose())));
+    let ttl = builder.options.int("ttl_seconds").unsigned_abs();
+    let known = std::sync::Arc::new(Known { services, key, ttl });
+    let other = known.clone();
+    builder.iq(SERVICES, move |r: &mut IqRequest<'_>| IqFlow::Reply(all(&known, r)));
+    builder.iq(CREDENTIALS, move |r: &mut IqRequest<'_>| IqFlow::Reply(one(&other, r)));
+}
+
+/// Credentials for the asker, if there can be any.
+///
+/// # Errors
+/// `forbidden` for guests and strangers.
+fn admit(known: &Known, request: &IqRequest<'_>) -> Result<Option<Credentials>, StanzaError> {
+    let session = request.session.filter(|session| !session.flags.has(flags::EPHEMERAL));
+    let session = session.ok_or_else(|| {
+        StanzaError::new(StanzaCondition::Forbidden).text("the services are for users with an account here")
+    })?;
+    let now = request.node.clock.unix_millis() / 1000;
+    Ok(known.key.as_ref().map(|key| key.credentials(session.bare(), now, known.ttl)))
+}
+
+/// Sections 3.1 and 3.2.
+fn all(known: &Known, request: &IqRequest<'_>) -> IqAnswer {
+    let credentials = admit(known, request)?;
+    let tree = request.tree()?;
+    let wanted = tree.root().child_elements().next().and_then(|services| services.attr("type"));
+    let mut out = Vec::with_capacity(256);
+    let mut w = Writer::new(&mut out);
+    w.start_ns("services", Ns::ExtDisco2).attr_opt("type", wanted.as_deref());
+    for service in known.services.iter().filter(|s| wanted.as_deref().is_none_or(|wanted| wanted == s.kind)) {
+        service.write(&mut w, credentials.as_ref());
+    }
+    w.end();
+    Ok(out)
+}
+
+/// Section 3.3.
+fn one(known: &Known, request: &IqRequest<'_>) -> IqAnswer {
+    let credentials = admit(known, request)?;
+    let tree = request.tree()?;
+    let service = tree.root().child_elements().next().and_then(|c| c.child("service", Ns::ExtDisco2));
+    let bad = || {
+        StanzaError::new(StanzaCondition::BadRequest).text("the request needs a service with type and host")
+    };
+    let service = service.ok_or_else(bad)?;
+    let (kind, host) = (service.attr("type").ok_or_else(bad)?, service.attr("host").ok_or_else(bad)?);
+    let port = match service.attr("port") {
+        Some(port) => Some(port.parse::<u16>().map_err(|_| bad())?),
+        None => None,
+    };
+    let mut found = known.services.iter().filter(|s| {
+        s.wants_credentials()
+            && s.kind == kind
+            && s.host == host
+            && port.is_none_or(|port| s.port == Some(port))
+    });
+    let (Some(first), Some(credentials)) = (found.next(), credentials) else {
+        return Err(StanzaCondition::ItemNotFound.into());
+    };
+    let mut out = Vec::with_capacity(256);
+    let mut w = Writer::new(&mut out);
+    w.start_ns("credentials", Ns::ExtDisco2);
+    for service in std::iter::once(first).chain(found) {
+        service.write(&mut w, Some(&credentials));
+    }
+    w.end();
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::{Engine as TestEngine, assert_same};
+    use throng_core::feature::Options;
+    use throng_core::{Enabled, Limits};
+
+    fn engine(services: &[&str], secret: &str) -> TestEngine {
+        let mut options = Options::defaults(FEATURE.options);
+        let services = services.iter().map(|s| (*s).to_owned()).collect();
+        options.set(FEATURE.options, "services", Value::Texts(services)).unwrap();
+        options.set(FEATURE.options, "secret", Value::Text(secret.to_owned().into())).unwrap();
+        let engine = TestEngine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
+        engine.user("bard");
+        engine.user("iago@example.net");
+        engine
+    }
+    fn services(attrs: &str) -> String {
+        format!("<iq to='example.com' type='get' id='1'><services xmlns='urn:xmpp:extdisco:2'{attrs}/></iq>")
+    }
+    fn credentials(service: &str) -> String {
+        format!(
+            "<iq to='example.com' type='get' id='1'><credentials xmlns='urn:xmpp:extdisco:2'>{service}</credentials></iq>"
+        )
+    }
+    fn result(name: &str, inner: &str) -> String {
+        format!(
+            "<iq from='example.com' to='bard@example.com/globe' type='result' id='1'>\
+             <{name} xmlns='urn:xmpp:extdisco:2'{inner}</iq>"
+        )
+    }
+    const STUN: &str = "<service type='stun' host='stun.example.com' port='3478' transport='udp'/>";
+
+    #[test]
+    fn lines_of_the_configuration() {
+        let read = |text: &str| {
+            Service::read(text).map(|s| (s.kind, s.host, s.port, s.transport.unwrap_or_default()))
+        };
+        let service = |kind: &str, host: &str, port, transport: &str| {
+            Some((kind.to_owned(), host.to_owned(), port, transport.to_owned()))
+        };
+        assert_eq!(read("stun:stun.example.org"), service("stun", "stun.example.org", Some(3478), "udp"));
+        assert_eq!(
+            read("turn:t.example.org:9?transport=tcp"),
+            service("turn", "t.example.org", Some(9), "tcp")
+        );
+        assert_eq!(read("turns:[2001:db8::1]"), service("turns", "2001:db8::1", Some(5349), "tcp"));
+        assert_eq!(read("turn:[::1]:5000"), service("turn", "::1", Some(5000), "udp"));
+        assert_eq!(read("ftp:ftp.example.org"), service("ftp", "ftp.example.org", None, ""));
+        for wrong in [
+            "",
+            "stun",
+            "stun:",
+            ":host",
+            "turn:h:0",
+            "turn:h:70000",
+            "turn:h?udp",
+            "turn:h?transport=sctp",
+            "turn:[::1",
+            "turn:[x]",
+            "turn:a b",
+            "turn:h:1:2",
+        ] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sections_3_1_and_3_2_all_services_and_some() {
+        let engine = engine(&["stun:stun.example.com", "turn:turn.example.com", "bad line"], "");
+        let bard = engine.connect("bard", "globe");
+        let turn =
+            "<service type='turn' host='turn.example.com' port='3478' transport='udp' restricted='1'/>";
+        assert_same(&bard.ask(&services("")), &[result("services", &format!(">{STUN}{turn}</services>"))]);
+        assert_same(
+            &bard.ask(&services(" type='stun'")),
+            &[result("services", &format!(" type='stun'>{STUN}</services>"))],
+        );
+        assert_same(&bard.ask(&services(" type='ftp'")), &[result("services", " type='ftp'/>")]);
+        let missing = bard.ask(&credentials("<service type='turn' host='turn.example.com'/>"));
+        assert!(missing[0].contains("<item-not-found"), "without a secret there are none: {missing:?}");
+    }
+
+    #[test]
+    fn credentials_end_and_can_be_checked_with_the_secret_alone() {
+        let key = Key(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"logen"));
+        // printf 1433895918:506f6c | openssl dgst -sha1 -hmac logen -binary | base64
+        assert_eq!(key.sign("1433895918:506f6c"), VECTOR);
+        let bard = jid::Jid::parse("bard@example.com").unwrap();
+        let Credentials { username, password, expires } = key.credentials(bard.as_ref(), 1_433_895_000, 918);
+        assert!(
+            username.starts_with("1433895918:") && username.len() == 11 + 16 && !username.contains("bard")
+        );
+        assert_eq!(password, key.sign(&username));
+        assert_eq!(expires, "2015-06-10T00:25:18Z");
+        let other = jid::Jid::parse("iago@example.com").unwrap();
+        assert_ne!(key.credentials(other.as_ref(), 1_433_895_000, 918).username, username);
+    }
+    const VECTOR: &str = "b1E9W5z8/8wdokOaYBQ92vRBMB4=";
+
+    #[test]
+    fn section_3_3_credentials_for_a_service() {
+        let engine =
+            engine(&["stun:stun.example.com", "turn:turn.example.com", "turn:turn.example.com:80"], "logen");
+        let bard = engine.connect("bard", "globe");
+        let answer = bard.ask(&services("")).remove(0);
+        assert_eq!(answer.matches("username='").count(), 2, "{answer}");
+        let answer = bard.ask(&credentials("<service type='turn' host='turn.example.com'/>")).remove(0);
+        assert_eq!(answer.matches(" password='").count(), 2, "{answer}");
+        let answer =
+            bard.ask(&credentials("<service type='turn' host='turn.example.com' port='80'/>")).remove(0);
+        assert_eq!(answer.matches(" port='80'").count(), 1, "{answer}");
+        for (service, condition) in [
+            ("<service type='turn' host='other.example.com'/>", "item-not-found"),
+            ("<service type='stun' host='stun.example.com'/>", "item-not-found"),
+            ("<service type='turn'/>", "bad-request"),
+            ("<service type='turn' host='turn.example.com' port='x'/>", "bad-request"),
+            ("", "bad-request"),
+        ] {
+            let answer = bard.ask(&credentials(service)).remove(0);
+            assert!(answer.contains(&format!("<{condition} ")), "{service}: {answer}");
+        }
+    }
+
+    #[test]
+    fn guests_and_strangers_get_nothing() {
+        let engine = engine(&["turn:turn.example.com"], "logen");
+        let guest = engine.connect_anonymous("guest", "globe");
+        let stranger = engine.connect("iago@example.net", "globe");
+        for client in [&guest, &stranger] {
+            for ask in [services(""), credentials("<service type='turn' host='turn.example.com'/>")] {
+                let answer = client.ask(&ask).remove(0);
+                assert!(answer.contains("<forbidden ") && !answer.contains("password"), "{answer}");
+            }
+        }
+    }
+}

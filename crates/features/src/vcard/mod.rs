@@ -1,0 +1,150 @@
+//! vcard-temp: XEP-0054 1.3.0 sections 3.1 (one's own), 3.2 (updating) and 3.3 (another's).
+//!
+//! A card is opaque XML, kept as bytes that stand alone and given back as it was. What the directory finds of it is picked
+//! out when it is stored ([`card`]). Another's card is given to anybody, also while its owner is offline: it is world-readable
+//! (section 5). A user without a card and a user who does not exist get the same answer. The domain's own card is made of
+//! options.
+//!
+//! Left out: cards in the formats of vCard 4 (XEP-0292).
+//!
+//! The trap: the size is checked before the card is looked into; a tree is many times larger than its text.
+
+pub(crate) mod card;
+
+use stanza::{StanzaCondition, StanzaError};
+use throng_core::Effects;
+use throng_core::fault::store_error;
+use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
+use throng_core::limits::FRAME_LIMITS;
+use xml::{Limits, Ns, Writer};
+
+/// vcard-temp.
+pub static FEATURE: Feature = Feature {
+    name: "vcard",
+    summary: "Keeps a vCard for each account and gives it to those who ask.",
+    specs: &[Spec { name: "XEP-0054", title: "vcard-temp", version: "1.3.0", left_out: "" }],
+    disco: &[Disco::Server(Ns::VCardTemp.as_str()), Disco::Account(Ns::VCardTemp.as_str())],
+    iq: &[OWN_GET, OWN_SET, OTHER_GET, OTHER_SET, SERVER_GET, SERVER_SET],
+    options: &[
+        OptionSpec {
+            key: "bytes",
+            kind: Kind::Int(1_024, store::vcards::VCARD_BYTES as i64),
+            default: Value::Int(65_536),
+            doc: "The largest vCard of a user, in bytes; a photo is most of it.",
+        },
+        OptionSpec {
+            key: "server_name",
+            kind: Kind::Text,
+            default: Value::Text(std::borrow::Cow::Borrowed("")),
+            doc: "Who runs the service, for the vCard of the domain; empty leaves it out.",
+        },
+        OptionSpec {
+            key: "server_url",
+            kind: Kind::Text,
+            default: Value::Text(std::borrow::Cow::Borrowed("")),
+            doc: "The web site of the service, for the vCard of the domain; empty leaves it out.",
+        },
+        OptionSpec {
+            key: "server_description",
+            kind: Kind::Text,
+            default: Value::Text(std::borrow::Cow::Borrowed("")),
+            doc: "What the service is, for the vCard of the domain; empty leaves it out.",
+        },
+    ],
+    build,
+    ..Feature::EMPTY
+};
+
+const OWN_GET: IqKey = IqKey::get(Target::OwnAccount, Ns::VCardTemp, "vCard");
+const OWN_SET: IqKey = IqKey::set(Target::OwnAccount, Ns::VCardTemp, "vCard");
+const OTHER_GET: IqKey = IqKey::get(Target::Account, Ns::VCardTemp, "vCard");
+const OTHER_SET: IqKey = IqKey::set(Target::Account, Ns::VCardTemp, "vCard");
+const SERVER_GET: IqKey = IqKey::get(Target::Server, Ns::VCardTemp, "vCard");
+const SERVER_SET: IqKey = IqKey::set(Target::Server, Ns::VCardTemp, "vCard");
+
+fn build(builder: &mut Builder<'_>) {
+    let most = usize::try_from(builder.options.int("bytes")).unwrap_or(usize::MAX);
+    let domain = domain_card(builder);
+    builder.iq(OWN_GET, |r: &mut IqRequest<'_>| get(r, StanzaCondition::ItemNotFound));
+    builder.iq(OWN_SET, move |r: &mut IqRequest<'_>| set(r, most).unwrap_or_else(IqFlow::error));
+    // Section 3.3: the same condition for a missing card and a missing account.
+    builder.iq(OTHER_GET, |r: &mut IqRequest<'_>| get(r, StanzaCondition::ServiceUnavailable));
+    builder.iq(SERVER_GET, move |_: &mut IqRequest<'_>| match &domain {
+        Some(card) => IqFlow::Reply(Ok(card.clone())),
+        None => IqFlow::error(StanzaCondition::ServiceUnavailable),
+    });
+    for key in [OTHER_SET, SERVER_SET] {
+        builder.iq(key, |_: &mut IqRequest<'_>| IqFlow::error(StanzaCondition::Forbidden));
+    }
+}
+
+/// The vCard of the domain; none unless there is something to say.
+fn domain_card(builder: &Builder<'_>) -> Option<Vec<u8>> {
+    let fields = [("FN", "server_name"), ("URL", "server_url"), ("DESC", "server_description")];
+    let fields = fields.map(|(name, key)| (name, builder.options.text(key)));
+    if fields.iter().all(|(_, text)| text.is_empty()) {
+        return None;
+    }
+    let mut out = Vec::new();
+    let mut w = Writer::new(&mut out);
+    w.start_ns("vCard", Ns::VCardTemp);
+    for (name, text) in fields {
+        if !text.is_empty() {
+            w.leaf(name, text);
+        }
+    }
+    w.leaf("JABBERID", builder.domain).end();
+    Some(out)
+}
+
+fn get(request: &IqRequest<'_>, missing: StanzaCondition) -> IqFlow {
+    let owner = request.to.unwrap_or(request.from).bare().to_jid();
+    let node = request.node.clone();
+    IqFlow::Wait(Box::pin(async move {
+        let answer = match node.stores.vcards.get(owner.as_ref()).await {
+            Ok(Some(card)) => Ok(card),
+            Ok(None) => Err(missing.into()),
+            Err(error) => Err(store_error(error)),
+        };
+        (answer, Effects::default())
+    }))
+}
+
+fn set(request: &IqRequest<'_>, most: usize) -> Result<IqFlow, StanzaError> {
+    let large = || {
+        let text = format!("a vCard has at most {most} bytes");
+        StanzaError::new(StanzaCondition::PolicyViolation).text(text)
+    };
+    if request.payload().len() > most {
+        return Err(large());
+    }
+    let tree = request.tree()?;
+    let element = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
+    let searchable = card::searchable(element);
+    // An empty card is none.
+    let bytes = match element.child_elements().next() {
+        Some(_) => Some(
+            element
+                .alone(&Limits { element_bytes: most as u32 + 4096, ..FRAME_LIMITS })
+                .map_err(|_| large())?
+                .into_owned(),
+        ),
+        None => None,
+    };
+    if bytes.as_ref().is_some_and(|bytes| bytes.len() > most) {
+        return Err(large());
+    }
+    let (node, owner) = (request.node.clone(), request.from.bare().to_jid());
+    Ok(IqFlow::Wait(Box::pin(async move {
+        let answer = match node.stores.vcards.put(owner.as_ref(), bytes, searchable).await {
+            Ok(true) => Ok(Vec::new()),
+            Ok(false) => Err(StanzaError::new(StanzaCondition::NotAllowed).text("a guest has no vCard")),
+            Err(error) => Err(store_error(error)),
+        };
+        (answer, Effects::default())
+    })))
+}
+
+#[cfg(test)]
+mod tests;
