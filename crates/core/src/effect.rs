@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use jid::Jid;
+use smallvec::SmallVec;
 use stanza::StreamError;
 use store::Subscription;
 
@@ -30,6 +31,18 @@ pub enum Effect {
     },
     /// To every resource of the account that has asked for its roster (RFC 6121 section 2.1.6).
     Push(Arc<Account>, Frame),
+    /// To every resource of the account that has all of these [`crate::session::flags`], with `to` set to its full
+    /// address. A message that does not fit into a queue is lost there: it is a copy, and nobody else misses it.
+    Copy {
+        /// Whose resources.
+        account: Arc<Account>,
+        /// Bits of sessions.
+        flags: u64,
+        /// Resources that are left out.
+        except: SmallVec<[Arc<Session>; 1]>,
+        /// The stanza, without `to`.
+        frame: Frame,
+    },
     /// To all contacts of the account whose subscription has one of these bits, and to nobody else.
     Broadcast {
         /// Whose contacts.

@@ -11,8 +11,8 @@ use xml::Ns;
 use crate::command::{Command, CommandHandler, CommandPresent, Entry as CommandEntry};
 use crate::disco::{DiscoInfo, DiscoNode, Extra, Form, Identity};
 use crate::hooks::{
-    Available, Closing, Created, Deliver, Entry, Handler, Incoming, Interest, Opened, Outgoing, Phase, Point,
-    Removed, Undelivered,
+    Available, Closing, Created, Deliver, Delivered, Entry, Handler, Incoming, Interest, Opened, Outgoing,
+    Phase, Point, Removed, Undelivered,
 };
 use crate::iq::{IqHandler, IqKey};
 use crate::kept::Kept;
@@ -205,6 +205,7 @@ pub(crate) struct Parts {
     pub(crate) outgoing: Vec<Entry<Outgoing>>,
     pub(crate) incoming: Vec<Entry<Incoming>>,
     pub(crate) deliver: Vec<Entry<Deliver>>,
+    pub(crate) delivered: Vec<Entry<Delivered>>,
     pub(crate) undelivered: Vec<Entry<Undelivered>>,
     pub(crate) opened: Vec<Entry<Opened>>,
     pub(crate) available: Vec<Entry<Available>>,
@@ -258,6 +259,8 @@ impl Builder<'_> {
         incoming: Incoming,
         /// A handler before a session's queue.
         deliver: Deliver,
+        /// A handler for stanzas that somebody took.
+        delivered: Delivered,
         /// A handler for messages that nobody took.
         undelivered: Undelivered,
         /// A handler for new sessions.

@@ -156,6 +156,7 @@ impl Host {
             outgoing: Chain::freeze(parts.outgoing),
             incoming: Chain::freeze(parts.incoming),
             deliver: Chain::freeze(parts.deliver),
+            delivered: Chain::freeze(parts.delivered),
             undelivered: Chain::freeze(parts.undelivered),
             opened: Chain::freeze(parts.opened),
             available: Chain::freeze(parts.available),

@@ -25,6 +25,7 @@ macro_rules! plays {
 
 plays! {
     caps,
+    carbons,
     disco,
     external_services,
     iq_addresses,

@@ -8,6 +8,7 @@
 //! declaration in `throng_core`.
 
 pub mod caps;
+pub mod carbons;
 pub mod contact;
 pub mod disco;
 pub mod doap;

@@ -32,6 +32,8 @@ pub static ALL: &[&Feature] = &[
     &crate::last::FEATURE,
     // First on the way of every message: what is archived, stored and delivered carries the id.
     &crate::stanza_id::FEATURE,
+    // Copies are made of what is not refused, with the ids that it got.
+    &crate::carbons::FEATURE,
     // Presence before what presence sets off: a resource's own presence is out before its waiting messages are.
     &crate::rfc6121::roster::FEATURE,
     &crate::rfc6121::subscription::FEATURE,

@@ -77,6 +77,44 @@ fn cost(to: &str, rounds: u64) -> u64 {
     after - before
 }
 
+/// The same while clients on both sides want copies; each takes its copy out of its queue.
+#[test]
+fn a_copy_for_other_clients_costs_one_allocation_and_the_list_that_it_is_in() {
+    const ROUNDS: u64 = 1000;
+    let engine = Engine::new(ALL);
+    engine.user("romeo@example.net");
+    engine.user("juliet");
+    let connect = |name: &str, resource: &str| engine.connect(name, resource);
+    let (romeo, juliet) = (connect("romeo@example.net", "orchard"), connect("juliet", "balcony"));
+    let others = ["a", "b"].map(|r| [connect("romeo@example.net", r), connect("juliet", r)]);
+    for client in others.iter().flatten() {
+        client.send("<iq type='set' id='1'><enable xmlns='urn:xmpp:carbons:2'/></iq>");
+        client.recv();
+    }
+    let text =
+        "<message to='juliet@example.com/balcony' type='chat' id='ktx72v49'><body>Montague?</body></message>";
+    let (scope, limits) = (xml::Scope::client(), engine.node.limits().stanza());
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut batch = Batch::new();
+    let (mut before, mut delivered) = (0, 0);
+    for round in 0..ROUNDS + 10 {
+        if round == 10 {
+            before = COUNT.with(Cell::get);
+        }
+        let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
+        assert!(matches!(engine.node.ingest(&romeo.session, text.as_bytes(), &head), Ingest::Done));
+        for client in others.iter().flatten().chain([&juliet]) {
+            client.session.link.take(&mut cx, &mut batch);
+            delivered += batch.len() as u64;
+            batch.clear();
+        }
+    }
+    let count = COUNT.with(Cell::get) - before;
+    assert_eq!(delivered, 5 * (ROUNDS + 10));
+    // The message with its id, two copies, the list of effects, and the sessions of two accounts to send them to.
+    assert!(count <= (2 + 2 + 1 + 2) * ROUNDS, "{count} allocations for {ROUNDS} messages");
+}
+
 #[test]
 fn a_chat_message_costs_at_most_two_allocations() {
     const ROUNDS: u64 = 1000;

@@ -49,7 +49,7 @@ impl Short {
         }
         std::str::from_utf8(bytes.get(self.start as usize..self.end as usize)?).ok()
     }
-    fn new(range: std::ops::Range<usize>) -> Option<Short> {
+    pub(crate) fn new(range: std::ops::Range<usize>) -> Option<Short> {
         Some(Short { start: u16::try_from(range.start).ok()?, end: u16::try_from(range.end).ok()? })
     }
 }
@@ -146,7 +146,7 @@ impl Head {
     pub fn append_at(&self, bytes: &[u8]) -> Option<usize> {
         if self.empty { None } else { bytes.iter().rposition(|b| *b == b'<') }
     }
-    fn blank(kind: Kind) -> Head {
+    pub(crate) fn blank(kind: Kind) -> Head {
         Head {
             kind,
             payloads: [0; 2],

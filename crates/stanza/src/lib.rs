@@ -7,6 +7,7 @@
 //! spans as well, which is what [`restamp`] is for.
 
 pub mod condition;
+pub mod content;
 pub mod error;
 pub mod head;
 pub mod kind;
@@ -15,6 +16,7 @@ pub mod restamp;
 pub mod stream;
 
 pub use condition::{ErrorType, StanzaCondition, StreamCondition};
+pub use content::Content;
 pub use error::{StanzaError, StreamError};
 pub use head::{Child, Element, Head, Span};
 pub use kind::{IqType, Kind, KindSet, MessageType, PresenceType};

@@ -75,6 +75,11 @@ impl<P: Point> Chain<P> {
         self.kinds & kind.bit() != 0
     }
 
+    /// Whether any handler wants this one.
+    pub fn wants(&self, probe: &Probe) -> bool {
+        self.kinds & probe.kind != 0 && self.entries.iter().any(|entry| entry.interest.wants(probe))
+    }
+
     /// Runs the handlers from index `at` on. A panic is caught here, once a handler, and treated as the phase says.
     pub fn run(&self, ctx: &mut P::Ctx<'_>, probe: &Probe, at: usize) -> Ran {
         if self.kinds & probe.kind == 0 {

@@ -16,9 +16,9 @@ pub use chain::{Chain, Entry, Handler, Ran};
 pub use interest::{Interest, Probe};
 pub use phase::{OnFailure, Phase};
 pub use point::{
-    Available, AvailableCtx, Closing, ClosingCtx, Created, CreatedCtx, Deliver, DeliverCtx, Incoming,
-    IncomingCtx, Opened, OpenedCtx, Outgoing, OutgoingCtx, Point, Removed, RemovedCtx, Undelivered,
-    UndeliveredCtx,
+    Available, AvailableCtx, Closing, ClosingCtx, Created, CreatedCtx, Deliver, DeliverCtx, Delivered,
+    DeliveredCtx, Incoming, IncomingCtx, Opened, OpenedCtx, Outgoing, OutgoingCtx, Point, Removed,
+    RemovedCtx, Undelivered, UndeliveredCtx,
 };
 
 use base::spawn::BoxFuture;
@@ -80,6 +80,8 @@ pub struct Hooks {
     pub incoming: Chain<Incoming>,
     /// For one session, before its queue.
     pub deliver: Chain<Deliver>,
+    /// Somebody took it.
+    pub delivered: Chain<Delivered>,
     /// Nobody took it.
     pub undelivered: Chain<Undelivered>,
     /// A resource was bound.
@@ -101,6 +103,7 @@ impl Hooks {
         self.outgoing.describe(&mut out);
         self.incoming.describe(&mut out);
         self.deliver.describe(&mut out);
+        self.delivered.describe(&mut out);
         self.undelivered.describe(&mut out);
         self.opened.describe(&mut out);
         self.available.describe(&mut out);

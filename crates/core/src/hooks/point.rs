@@ -41,6 +41,8 @@ points! {
     Incoming = "incoming" => IncomingCtx;
     /// For one session, before its queue.
     Deliver = "deliver" => DeliverCtx;
+    /// At least one session of a local account took it.
+    Delivered = "delivered" => DeliveredCtx;
     /// Nobody took it: offline storage, push, then the bounce.
     Undelivered = "undelivered" => UndeliveredCtx;
     /// A resource was bound.
@@ -108,6 +110,25 @@ pub struct DeliverCtx<'a> {
     pub frame: &'a Frame,
     /// Whether it may wait in the queue until something urgent comes.
     pub urgency: &'a mut Urgency,
+}
+
+/// A stanza that is in the queue of every session in `taken`. Not told when it comes out of a queue whose connection is
+/// gone and goes elsewhere: it was told before.
+pub struct DeliveredCtx<'a> {
+    /// The node.
+    pub node: &'a Arc<Node>,
+    /// The recipient.
+    pub account: &'a Arc<Account>,
+    /// The stanza.
+    pub frame: &'a Frame,
+    /// The sender.
+    pub from: JidRef<'a>,
+    /// The recipient: bare or full.
+    pub to: JidRef<'a>,
+    /// Who took it; never empty.
+    pub taken: &'a [Arc<Session>],
+    /// What else is to be done.
+    pub effects: &'a mut Effects,
 }
 
 /// A message that no resource took.

@@ -11,7 +11,7 @@ use super::rules::{self, Action, Form, Resources};
 use super::{Place, Resumed, Then, Work};
 use crate::account::Account;
 use crate::frame::{Class, Frame};
-use crate::hooks::{DeliverCtx, IncomingCtx, Probe, Ran, UndeliveredCtx, Verdict};
+use crate::hooks::{DeliverCtx, DeliveredCtx, IncomingCtx, Probe, Ran, UndeliveredCtx, Verdict};
 use crate::host::Host;
 use crate::iq::Target;
 use crate::node::Node;
@@ -149,10 +149,36 @@ impl Node {
         to: JidRef<'_>,
         work: &mut Work,
     ) {
-        if let Err(item) = self.try_push(session, Item { frame, stamp: Stamp::None })
-            && matches!(item.frame.kind(), Kind::Message(_))
-        {
-            self.undelivered(item.frame, from, to, 0, work);
+        let watched = watched(&session.account, &frame, work);
+        match self.try_push(session, Item { frame, stamp: Stamp::None }) {
+            Ok(()) => {
+                if let Some(frame) = watched {
+                    self.delivered(&frame, from, to, std::slice::from_ref(session), work);
+                }
+            }
+            Err(item) if matches!(item.frame.kind(), Kind::Message(_)) => {
+                self.undelivered(item.frame, from, to, 0, work);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Runs the chain for what the sessions in `taken` took; all are of one account.
+    fn delivered(
+        self: &Arc<Self>,
+        frame: &Frame,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        taken: &[Arc<Session>],
+        work: &mut Work,
+    ) {
+        let Some(account) = taken.first().map(|session| &session.account) else { return };
+        let probe = Probe::of(frame.head(), account.flags.get());
+        let mut ctx =
+            DeliveredCtx { node: self, account, frame, from, to, taken, effects: &mut work.effects };
+        if let Ran::Wait { .. } = account.host().hooks.delivered.run(&mut ctx, &probe, 0) {
+            // It is delivered; nothing can wait for anything any more.
+            tracing::error!("a handler of what was delivered waits; it is passed over");
         }
     }
 
@@ -167,16 +193,15 @@ impl Node {
     ) {
         match (action, account) {
             (Action::NonNegative, Some(account)) => {
-                let mut taken = false;
-                for session in account.sessions() {
-                    if session.priority().is_some_and(|p| p >= 0) {
-                        taken |= self
-                            .try_push(&session, Item { frame: frame.clone(), stamp: Stamp::None })
-                            .is_ok();
-                    }
-                }
-                if !taken {
+                let mut taken = account.sessions();
+                taken.retain(|session| {
+                    session.priority().is_some_and(|p| p >= 0)
+                        && self.try_push(session, Item { frame: frame.clone(), stamp: Stamp::None }).is_ok()
+                });
+                if taken.is_empty() {
                     self.undelivered(frame, from, to, 0, work);
+                } else if watched(account, &frame, work).is_some() {
+                    self.delivered(&frame, from, to, &taken, work);
                 }
             }
             (Action::Available, Some(account)) => {
@@ -299,9 +324,16 @@ impl Node {
 
     /// A frame that could not be put into a queue, or was left in one: messages go on, the rest ends here.
     pub(crate) fn reroute(self: &Arc<Self>, session: &Arc<Session>, item: Item, work: &mut Work) {
-        if item.frame.class() != Class::Message {
+        // What is stamped while it is written was made for this session, or for each of many: nobody else misses it.
+        if item.frame.class() != Class::Message || item.stamp != Stamp::None {
             return;
         }
+        work.again = true;
+        self.redirect(session, item, work);
+        work.again = false;
+    }
+
+    fn redirect(self: &Arc<Self>, session: &Arc<Session>, item: Item, work: &mut Work) {
         let bytes = item.frame.bytes();
         let from = item.frame.head().from(bytes).and_then(|f| jid::Jid::parse(&f).ok());
         let Some(from) = from else { return };
@@ -328,6 +360,15 @@ impl Node {
             action => self.act(Some(&session.account), action, item.frame, from.as_ref(), to.as_ref(), work),
         }
     }
+}
+
+/// The frame once more, if somebody wants to know who takes it.
+fn watched(account: &Account, frame: &Frame, work: &Work) -> Option<Frame> {
+    let chain = &account.host().hooks.delivered;
+    let wanted = !work.again
+        && chain.may_want(frame.kind())
+        && chain.wants(&Probe::of(frame.head(), account.flags.get()));
+    wanted.then(|| frame.clone())
 }
 
 /// Whether the sender may know that the recipient's resource is there (RFC 6121 section 8.5.3.1).

@@ -36,6 +36,8 @@ pub(crate) use reply::Reply;
 pub(crate) struct Work {
     pub(crate) effects: Effects,
     pub(crate) pending: Vec<BoxFuture<'static, Resumed>>,
+    /// What is delivered now was delivered before; see [`crate::hooks::DeliveredCtx`].
+    pub(crate) again: bool,
 }
 
 /// A slow answer came back: what to do besides, and where to go on.
@@ -127,6 +129,13 @@ impl Node {
             Effect::Push(account, frame) => {
                 for session in account.sessions() {
                     if session.flags.has(crate::session::flags::INTERESTED) {
+                        self.push(&session, frame.clone(), Stamp::Full, work);
+                    }
+                }
+            }
+            Effect::Copy { account, flags, except, frame } => {
+                for session in account.sessions() {
+                    if session.flags.has(flags) && !except.iter().any(|e| Arc::ptr_eq(e, &session)) {
                         self.push(&session, frame.clone(), Stamp::Full, work);
                     }
                 }

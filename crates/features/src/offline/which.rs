@@ -1,5 +1,6 @@
 //! Which messages are kept: XEP-0160 section 3, with the hints of XEP-0334 section 4.
 
+use stanza::Content;
 use throng_core::Frame;
 use xml::{Ns, NsSet};
 
@@ -16,22 +17,16 @@ pub(super) enum Verdict {
 
 /// Decides for a message of type chat or normal.
 pub(super) fn decide(frame: &Frame) -> Verdict {
-    let payloads = frame.head().payloads();
-    if !payloads.intersects(NsSet::of(&[Ns::Hints, Ns::Chatstates])) {
+    let (head, bytes) = (frame.head(), frame.bytes());
+    if !head.payloads().intersects(NsSet::of(&[Ns::Hints, Ns::Chatstates])) {
         return Verdict::Store;
     }
-    // Frames were checked when they were made.
-    let Ok(tree) = frame.tree() else { return Verdict::Pass };
-    let root = tree.root();
-    if root.child("no-store", Ns::Hints).is_some() {
+    let content = Content::of(head, bytes);
+    if content.has(Content::NO_STORE) {
         return Verdict::Pass;
     }
-    // The thread belongs to the conversation, the ids to everything (XEP-0085 section 5.6 allows the former).
-    let only_states = root.child_elements().all(|n| {
-        n.is("thread", Ns::Client) || matches!(n.ns(), Some(Ns::Chatstates | Ns::Hints | Ns::StanzaId))
-    });
-    let wanted = root.child("store", Ns::Hints).is_some();
-    if payloads.contains(Ns::Chatstates) && only_states && !wanted { Verdict::Forget } else { Verdict::Store }
+    // XEP-0085 section 5.1; what belongs to the conversation and not to the text does not change that.
+    if content.is_lone_state() && !content.has(Content::STORE) { Verdict::Forget } else { Verdict::Store }
 }
 
 #[cfg(test)]

@@ -1,0 +1,233 @@
+//! Message Carbons: XEP-0280 1.0.1, with the wrapping of XEP-0297 1.0 and the hints of XEP-0334 1.0.0.
+//!
+//! A client that has switched them on gets a copy of every conversation of its account: what the account's other clients
+//! send (section 8), and what arrives and was delivered to others of them only (section 7). A copy goes straight into the
+//! queues; it takes no part in routing, so it is never copied, stored or bounced again (section 11.3).
+//!
+//! What is copied is section 6.1 as it stands, which is why `urn:xmpp:carbons:rules:0` is announced; [`eligible`] is the
+//! table. Where the text leaves a choice:
+//!
+//! * `<no-copy/>` alone keeps a message from being copied as well (XEP-0334 section 4.3), except in errors.
+//! * An error counts as what it quotes. One that quotes nothing is copied: nobody can tell what it answers, and too much
+//!   is better than a message that looks as if it had arrived.
+//! * A message to the account's own address is copied once to each client, as received, and not to the one that sent it.
+//! * `<sent/>` and `<received/>` are written by the server only. A message of a user that has one, forged or passed on, is
+//!   refused with `forbidden`: the text leaves it to clients to see through it, and many did not (its section 12).
+//!
+//! Left out: received copies of messages that nobody took (they are stored and delivered later), and of those that come
+//! out of the store; resources on other nodes of a cluster.
+//!
+//! The trap: handlers run only for accounts with [`flags::ACCOUNT_CARBONS`]. Whoever changes a session's flag must keep
+//! the account's right, under the account's lock.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use stanza::payload::forward::{self, Way};
+use stanza::{Content, Kind, KindSet, MessageType, StanzaCondition, StanzaError};
+use throng_core::account::State;
+use throng_core::feature::{Builder, Disco, Feature, Spec};
+use throng_core::hooks::{
+    ClosingCtx, DeliveredCtx, Flow, IncomingCtx, Interest, OutgoingCtx, Phase, Verdict,
+};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
+use throng_core::nonza::InlineCtx;
+use throng_core::session::flags;
+use throng_core::{Account, Effect, Effects, Frame, Session};
+use xml::Ns;
+
+/// Message Carbons.
+pub static FEATURE: Feature = Feature {
+    name: "carbons",
+    summary: "Copies each conversation to all of a user's clients.",
+    specs: &[
+        Spec { name: "XEP-0280", title: "Message Carbons", version: "1.0.1", left_out: "" },
+        Spec {
+            name: "XEP-0297",
+            title: "Stanza Forwarding",
+            version: "1.0",
+            left_out: "all but the wrapping of copies",
+        },
+        Spec {
+            name: "XEP-0334",
+            title: "Message Processing Hints",
+            version: "1.0.0",
+            left_out: "all but what concerns copies",
+        },
+    ],
+    disco: &[Disco::Server(Ns::Carbons2.as_str()), Disco::Server("urn:xmpp:carbons:rules:0")],
+    iq: &[ENABLE, DISABLE, ENABLE_OTHERS, DISABLE_OTHERS],
+    build,
+    ..Feature::EMPTY
+};
+
+const ENABLE: IqKey = IqKey::set(Target::OwnAccount, Ns::Carbons2, "enable");
+const DISABLE: IqKey = IqKey::set(Target::OwnAccount, Ns::Carbons2, "disable");
+const ENABLE_OTHERS: IqKey = IqKey::set(Target::Account, Ns::Carbons2, "enable");
+const DISABLE_OTHERS: IqKey = IqKey::set(Target::Account, Ns::Carbons2, "disable");
+
+fn build(b: &mut Builder<'_>) {
+    b.iq(ENABLE, |request: &mut IqRequest<'_>| switch(request, true));
+    b.iq(DISABLE, |request: &mut IqRequest<'_>| switch(request, false));
+    // Sections 4.1 and 5.1.
+    b.iq(ENABLE_OTHERS, |_: &mut IqRequest<'_>| IqFlow::error(StanzaCondition::NotAllowed));
+    b.iq(DISABLE_OTHERS, |_: &mut IqRequest<'_>| IqFlow::error(StanzaCondition::NotAllowed));
+    b.inline(Ns::Carbons2, "enable", |ctx: &mut InlineCtx<'_>| set(ctx.session, true));
+    let written = Interest::kinds(KindSet::MESSAGES).payload(Ns::Carbons2);
+    b.outgoing(Phase::Police, written, |ctx: &mut OutgoingCtx<'_>| police(ctx.frame));
+    b.incoming(Phase::Police, written, |ctx: &mut IncomingCtx<'_>| police(ctx.frame));
+    let wanted = Interest::kinds(KindSet::MESSAGES).flags(flags::ACCOUNT_CARBONS);
+    b.outgoing(Phase::Copy, wanted, sent);
+    b.delivered(Phase::Copy, wanted, received);
+    b.closing(Phase::Copy, Interest::ALL, |ctx: &mut ClosingCtx<'_>| {
+        let account = &ctx.session.account;
+        if account.flags.has(flags::ACCOUNT_CARBONS) {
+            account.with(|state| refresh(account, state, Some(ctx.session)));
+        }
+        Flow::Next
+    });
+}
+
+/// Sections 4, 5 and 11.1: as often as the client likes.
+fn switch(request: &mut IqRequest<'_>, on: bool) -> IqFlow {
+    let Some(session) = request.session else { return IqFlow::error(StanzaCondition::NotAllowed) };
+    set(session, on);
+    IqFlow::empty()
+}
+
+fn set(session: &Arc<Session>, on: bool) {
+    session.account.with(|state| {
+        if on {
+            session.flags.set(flags::CARBONS);
+        } else {
+            session.flags.clear(flags::CARBONS);
+        }
+        refresh(&session.account, state, None);
+    });
+}
+
+/// Keeps the account's flag right; `ending` does not count any more.
+fn refresh(account: &Account, state: &mut State, ending: Option<&Arc<Session>>) {
+    let counts = |s: &Arc<Session>| s.flags.has(flags::CARBONS) && !ending.is_some_and(|e| Arc::ptr_eq(e, s));
+    if state.sessions.iter().any(counts) {
+        account.flags.set(flags::ACCOUNT_CARBONS);
+    } else {
+        account.flags.clear(flags::ACCOUNT_CARBONS);
+    }
+}
+
+/// Nobody but the server writes copies.
+fn police(frame: &Frame) -> Flow {
+    if !Content::of(frame.head(), frame.bytes()).has(Content::COPY) {
+        return Flow::Next;
+    }
+    let error =
+        StanzaError::new(StanzaCondition::Forbidden).text("copies of messages come from a server only");
+    Flow::Stop(Verdict::Refused(error))
+}
+
+/// Section 8.
+fn sent(ctx: &mut OutgoingCtx<'_>) -> Flow {
+    let account = &ctx.session.account;
+    let Some(to) = ctx.to else { return Flow::Next };
+    // To the account itself: the other side makes the copies, which knows who takes the message.
+    if to.bare() != account.jid.as_ref() {
+        let without = std::slice::from_ref(ctx.session);
+        copy(account, ctx.frame, Way::Sent, to.resource().is_some(), without, ctx.effects);
+    }
+    Flow::Next
+}
+
+/// Section 7.
+fn received(ctx: &mut DeliveredCtx<'_>) -> Flow {
+    let full = ctx.from.resource();
+    let sender = match full {
+        Some(resource) if ctx.from.bare() == ctx.account.jid.as_ref() => ctx.account.session(resource),
+        _ => None,
+    };
+    let with_sender: Vec<_>;
+    let without = match sender {
+        None => ctx.taken,
+        Some(sender) => {
+            with_sender = ctx.taken.iter().cloned().chain([sender]).collect();
+            &with_sender
+        }
+    };
+    copy(ctx.account, ctx.frame, Way::Received, full.is_some(), without, ctx.effects);
+    Flow::Next
+}
+
+/// Section 6.1. `full`: the other side, whom the message goes to or comes from, is a full address.
+fn eligible(frame: &Frame, way: Way, full: bool) -> bool {
+    const NEVER: Content = Content::PRIVATE.and(Content::COPY);
+    const MESSAGING: Content = Content::REQUEST
+        .and(Content::RECEIPT)
+        .and(Content::STATE)
+        .and(Content::MARKABLE)
+        .and(Content::MARKER);
+    /// What chat messages hold besides. An error does not say of which type the original was.
+    const QUOTED: Content = Content::BODY
+        .and(Content::ENCRYPTED)
+        .and(Content::CORRECTION)
+        .and(Content::REACTION)
+        .and(Content::RETRACTION)
+        .and(Content::CALL);
+    let Kind::Message(ty) = frame.kind() else { return false };
+    if ty == MessageType::Groupchat {
+        return false;
+    }
+    let content = Content::of(frame.head(), frame.bytes());
+    if content.any(NEVER) || content.has(Content::NO_COPY) && ty != MessageType::Error {
+        return false;
+    }
+    if content.has(Content::INVITE) {
+        return true;
+    }
+    if content.has(Content::ROOM) && full && ty != MessageType::Error {
+        // A private message of a room: the room itself sends it to all clients that have joined.
+        return way == Way::Sent;
+    }
+    match ty {
+        MessageType::Chat => true,
+        // Nothing but the error itself, or what the original held.
+        MessageType::Error => frame.head().children <= 1 || content.any(MESSAGING.and(QUOTED)),
+        MessageType::Normal => content.any(MESSAGING.and(Content::BODY)),
+        _ => content.any(MESSAGING),
+    }
+}
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+/// Kept between messages; larger ones give their buffer back.
+const KEPT: usize = 64 * 1024;
+
+/// One copy for all who want it and are not in `without`. `full`: the other side has a full address.
+fn copy(
+    account: &Arc<Account>,
+    frame: &Frame,
+    way: Way,
+    full: bool,
+    without: &[Arc<Session>],
+    effects: &mut Effects,
+) {
+    let wants = |s: &Arc<Session>| s.flags.has(flags::CARBONS) && !without.iter().any(|w| Arc::ptr_eq(w, s));
+    if !account.with(|state| state.sessions.iter().any(wants)) || !eligible(frame, way, full) {
+        return;
+    }
+    let copy = BUFFER.with_borrow_mut(|out| {
+        let head = forward::copy(frame.bytes(), frame.head(), way, account.jid.as_str(), out)?;
+        let copy = Frame::new(head, out);
+        if out.capacity() > KEPT {
+            *out = Vec::new();
+        }
+        Some(copy)
+    });
+    if let Some(frame) = copy {
+        let except = without.iter().cloned().collect();
+        effects.add(Effect::Copy { account: account.clone(), flags: flags::CARBONS, except, frame });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! A message inside a message: Stanza Forwarding, XEP-0297 1.0, as the copies of XEP-0280 1.0.1 use it.
+//!
+//! The original is copied byte by byte. All that it needs inside is its namespace, so nothing is parsed and nothing is
+//! built but one buffer.
+//!
+//! Left out: `<delay/>` (section 3.1, optional), since copies are made when the original is delivered.
+//!
+//! The trap: many clients write `xmlns='jabber:client'` on every stanza. It must not stand there twice.
+
+use xml::Ns;
+
+use crate::head::{Child, Head, Short, Span};
+use crate::kind::{Kind, MessageType};
+
+/// Which way the original went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The account sent it (XEP-0280 section 8).
+    Sent,
+    /// The account received it (XEP-0280 section 7).
+    Received,
+}
+
+impl Way {
+    /// The name of the element.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Way::Sent => "sent",
+            Way::Received => "received",
+        }
+    }
+}
+
+const FORWARDED: &[u8] = b"<forwarded xmlns='urn:xmpp:forward:0'>";
+
+/// Writes the copy of a message for the account `owner` (its bare address) to `out` (cleared first) and returns its
+/// head. `to` is left open. `None` if the original is no message.
+pub fn copy(bytes: &[u8], head: &Head, way: Way, owner: &str, out: &mut Vec<u8>) -> Option<Head> {
+    let Kind::Message(ty) = head.kind else { return None };
+    let name = b"<message";
+    out.clear();
+    out.reserve(bytes.len() + owner.len() + 256);
+    out.extend_from_slice(name);
+    let from_attr = out.len();
+    out.extend_from_slice(b" from='");
+    let from = out.len();
+    xml::escape::attr(owner, out);
+    let from = Short::new(from..out.len())?;
+    out.push(b'\'');
+    let from_attr = Short::new(from_attr..out.len())?;
+    if let Some(ty) = type_of(ty) {
+        out.extend_from_slice(b" type='");
+        out.extend_from_slice(ty.as_bytes());
+        out.push(b'\'');
+    }
+    out.push(b'>');
+    let tag_end = u16::try_from(out.len()).ok()?;
+    let way = way.as_str();
+    let start = out.len();
+    out.push(b'<');
+    out.extend_from_slice(way.as_bytes());
+    out.extend_from_slice(b" xmlns='urn:xmpp:carbons:2'>");
+    out.extend_from_slice(FORWARDED);
+    let (tag, rest) = bytes.split_at(head.insert_at());
+    out.extend_from_slice(tag);
+    if !declares_default(&bytes[head.insert_at()..usize::from(head.tag_end)]) {
+        out.extend_from_slice(b" xmlns='jabber:client'");
+    }
+    out.extend_from_slice(rest);
+    out.extend_from_slice(b"</forwarded></");
+    out.extend_from_slice(way.as_bytes());
+    out.push(b'>');
+    let first = Child {
+        ns: Some(Ns::Carbons2),
+        name: Span { start: start as u32 + 1, end: (start + 1 + way.len()) as u32 },
+        span: Span { start: start as u32, end: out.len() as u32 },
+    };
+    out.extend_from_slice(b"</message>");
+    let bit = Ns::Carbons2.bit();
+    let mut copy = Head::blank(head.kind);
+    copy.payloads = [bit as u64, (bit >> 64) as u64];
+    copy.first = Some(first);
+    (copy.from, copy.from_attr) = (from, from_attr);
+    copy.name_end = name.len() as u16;
+    copy.tag_end = tag_end;
+    copy.children = 1;
+    Some(copy)
+}
+
+/// XEP-0280 section 7: the copy keeps the type of the original.
+const fn type_of(ty: MessageType) -> Option<&'static str> {
+    Some(match ty {
+        MessageType::Normal => return None,
+        MessageType::Chat => "chat",
+        MessageType::Groupchat => "groupchat",
+        MessageType::Headline => "headline",
+        MessageType::Error => "error",
+    })
+}
+
+/// Whether a start tag, of which `rest` is what stands behind the name, declares its default namespace.
+fn declares_default(mut rest: &[u8]) -> bool {
+    let position = |bytes: &[u8], of: &[u8]| bytes.iter().position(|b| of.contains(b));
+    while let Some(equals) = position(rest, b"=") {
+        let (name, value) = rest.split_at(equals);
+        if name.trim_ascii() == b"xmlns" {
+            return true;
+        }
+        let Some(open) = position(value, b"'\"") else { return false };
+        let quote = value[open];
+        let Some(length) = position(&value[open + 1..], &[quote]) else { return false };
+        rest = &value[open + length + 2..];
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head::Element;
+    use xml::{Limits, Scope};
+
+    fn check(text: &str, way: Way, expect: &str) {
+        let (scope, limits) = (Scope::client(), Limits::default());
+        let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
+        let mut out = b"old".to_vec();
+        let built = copy(text.as_bytes(), &head, way, "o'brien@example.com", &mut out).unwrap();
+        assert_eq!(std::str::from_utf8(&out).unwrap(), expect);
+        let read = Element::read(&out, &scope, &limits);
+        let Ok(Element::Stanza(fresh)) = read else { panic!("{read:?}") };
+        assert_eq!(format!("{built:?}"), format!("{fresh:?}"), "the head is as if read anew");
+    }
+
+    #[test]
+    fn the_original_is_inside_and_only_its_namespace_is_added() {
+        check(
+            "<message from='a@b/c' to='o&apos;brien@example.com' id='1' type='chat'><body>x</body></message>",
+            Way::Sent,
+            "<message from='o&apos;brien@example.com' type='chat'><sent xmlns='urn:xmpp:carbons:2'>\
+             <forwarded xmlns='urn:xmpp:forward:0'><message xmlns='jabber:client' from='a@b/c' \
+             to='o&apos;brien@example.com' id='1' type='chat'><body>x</body></message></forwarded></sent></message>",
+        );
+        check(
+            "<message/>",
+            Way::Received,
+            "<message from='o&apos;brien@example.com'><received xmlns='urn:xmpp:carbons:2'>\
+             <forwarded xmlns='urn:xmpp:forward:0'><message xmlns='jabber:client'/></forwarded></received></message>",
+        );
+    }
+
+    #[test]
+    fn a_namespace_that_is_there_stays_alone() {
+        for attributes in [
+            " xmlns='jabber:client'",
+            " id='xmlns=' xmlns = \"jabber:client\" to='a=b@c/\"d'",
+            "\n to='a@b/>'\n xmlns='jabber:client'\n",
+        ] {
+            check(
+                &format!("<message{attributes}><body>x</body></message>"),
+                Way::Received,
+                &format!(
+                    "<message from='o&apos;brien@example.com'><received xmlns='urn:xmpp:carbons:2'>\
+                     <forwarded xmlns='urn:xmpp:forward:0'><message{attributes}><body>x</body></message></forwarded>\
+                     </received></message>"
+                ),
+            );
+        }
+        for rest in [" xmlns:x='u:v'>", " x:xmlns='a' xmlns:x='u'>", " id='xmlns' to='xmlns=\"x\"'/>", ">"] {
+            assert!(!declares_default(rest.as_bytes()), "{rest}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_messages_is_copied() {
+        let Ok(Element::Stanza(head)) = Element::read(b"<presence/>", &Scope::client(), &Limits::default())
+        else {
+            panic!()
+        };
+        assert!(copy(b"<presence/>", &head, Way::Sent, "a@b", &mut Vec::new()).is_none());
+    }
+}
