@@ -16,6 +16,13 @@ pub struct ByReason {
     pub reason: &'static str,
 }
 
+/// One label.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByClass {
+    /// Of what.
+    pub class: &'static str,
+}
+
 /// Kind of a stanza and its way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByKind {
@@ -48,6 +55,7 @@ pub struct Metrics {
     pub logins: Family<ByReason, Counter>,
     /// Stream errors sent, by condition.
     pub stream_errors: Family<ByReason, Counter>,
+    limited: Family<ByClass, Counter>,
 }
 
 impl Metrics {
@@ -69,6 +77,7 @@ impl Metrics {
             waited: Counter::default(),
             logins: Family::default(),
             stream_errors: Family::default(),
+            limited: Family::default(),
         };
         registry.register("throng_stanzas", "Stanzas from and to clients", family);
         let mut add =
@@ -87,7 +96,16 @@ impl Metrics {
         add("throng_waited", "Stanzas that waited for the store", &metrics.waited);
         registry.register("throng_logins", "Logins by mechanism or failure", metrics.logins.clone());
         registry.register("throng_stream_errors", "Stream errors sent", metrics.stream_errors.clone());
+        registry.register(
+            "throng_limited",
+            "Times that a session was over its rate, by class: stanzas and bytes are then read more slowly, the rest is refused",
+            metrics.limited.clone(),
+        );
         metrics
+    }
+    /// Counts that a session was over its rate.
+    pub fn limited(&self, class: &'static str) {
+        self.limited.get_or_create(&ByClass { class }).inc();
     }
     /// Counts a stanza from a client.
     pub fn stanza_in(&self, kind: Kind) {

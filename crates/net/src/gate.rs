@@ -1,15 +1,18 @@
-//! Counts connections and says no: in total, per address, and how many may be half-open (not yet authenticated).
+//! Counts connections and says no: in total, per address, how many may be half-open (not yet authenticated), and how many
+//! may come from one address in a second.
 //!
 //! A [`Gate`] is shared by the listeners that share a budget. Every accepted connection holds a [`Pass`], which counts
 //! until it is dropped. Refusals are counted by reason.
-//! Left out: rates (the layer above meters logins) and lists of banned addresses.
+//! Left out: failed logins (the layer above meters them) and lists of banned addresses.
 //! Trap: an IPv6 client has 2^64 addresses, so IPv6 is counted by /64; and all users behind one NAT are one address.
 
+use base::clock::{Clock, Millis, SystemClock};
+use base::limit::Meter;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 /// Limits of a [`Gate`]; 0 means no limit.
@@ -22,6 +25,10 @@ pub struct GateLimits {
     pub half_open: u32,
     /// Connections at a time from one IPv4 address or one IPv6 /64. A connection beyond it is closed at once.
     pub per_address: u32,
+    /// New connections in a second from one IPv4 address or one IPv6 /64. A connection beyond it is closed at once.
+    pub new_per_second: u32,
+    /// Of these, how many may come at once; at least those of a second.
+    pub new_burst: u32,
 }
 
 /// Why a connection was not let in.
@@ -31,6 +38,8 @@ pub enum Refused {
     Full,
     /// This address has its share.
     Address,
+    /// From this address they come too fast.
+    Rate,
 }
 
 /// Figures of a [`Gate`].
@@ -44,6 +53,8 @@ pub struct GateCounts {
     pub refused_full: u64,
     /// Refused because the address had its share, since the start.
     pub refused_address: u64,
+    /// Refused because they came too fast from one address, since the start.
+    pub refused_rate: u64,
     /// Times that a listener stopped accepting because of `half_open`, since the start.
     pub waited: u64,
 }
@@ -61,7 +72,12 @@ struct Inner {
     half_open: AtomicU32,
     refused_full: AtomicU64,
     refused_address: AtomicU64,
+    refused_rate: AtomicU64,
     waited: AtomicU64,
+    /// `new_per_second` is on: asked without the lock.
+    rated: AtomicBool,
+    arrivals: Mutex<Arrivals>,
+    clock: OnceLock<SystemClock>,
     addresses: Mutex<HashMap<u64, u32>>,
     /// Listeners that wait for a half-open connection to end; one entry each.
     waiting: Mutex<Vec<Waker>>,
@@ -81,6 +97,8 @@ impl Gate {
         self.0.max_connections.store(limits.connections, SeqCst);
         self.0.max_half_open.store(limits.half_open, SeqCst);
         self.0.max_per_address.store(limits.per_address, SeqCst);
+        self.0.rated.store(limits.new_per_second != 0, SeqCst);
+        self.0.arrivals.lock().set(limits.new_per_second, limits.new_burst);
         self.0.wake();
     }
 
@@ -89,6 +107,23 @@ impl Gate {
     /// # Errors
     /// The limit that stands against it; the refusal is counted.
     pub fn enter(&self, peer: IpAddr) -> Result<Pass, Refused> {
+        let inner = &self.0;
+        if inner.rated.load(SeqCst) {
+            let now = inner.clock.get_or_init(SystemClock::new).now();
+            return self.enter_at(peer, now);
+        }
+        self.admit(peer)
+    }
+
+    fn enter_at(&self, peer: IpAddr, now: Millis) -> Result<Pass, Refused> {
+        if self.0.arrivals.lock().take(key(peer), now) {
+            return self.admit(peer);
+        }
+        self.0.refused_rate.fetch_add(1, SeqCst);
+        Err(Refused::Rate)
+    }
+
+    fn admit(&self, peer: IpAddr) -> Result<Pass, Refused> {
         let inner = &self.0;
         let max = inner.max_connections.load(SeqCst);
         if inner.connections.fetch_add(1, SeqCst) >= max && max != 0 {
@@ -137,6 +172,7 @@ impl Gate {
             half_open: self.0.half_open.load(SeqCst),
             refused_full: self.0.refused_full.load(SeqCst),
             refused_address: self.0.refused_address.load(SeqCst),
+            refused_rate: self.0.refused_rate.load(SeqCst),
             waited: self.0.waited.load(SeqCst),
         }
     }
@@ -152,6 +188,57 @@ impl Inner {
         if self.is_waiting.swap(false, SeqCst) {
             std::mem::take(&mut *self.waiting.lock()).into_iter().for_each(Waker::wake);
         }
+    }
+}
+
+/// Addresses with a bucket of their own at a time.
+const ADDRESSES: usize = 65_536;
+
+/// How fast connections come, by address. A bucket that is full again is as good as none, so it goes when the table is
+/// full; if that frees nothing, further addresses share one bucket.
+#[derive(Debug)]
+struct Arrivals {
+    rate: u32,
+    burst: u32,
+    meters: HashMap<u64, Meter>,
+    strangers: Meter,
+    swept: Millis,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        let (meters, strangers) = (HashMap::new(), Meter::unlimited());
+        Arrivals { rate: 0, burst: 0, meters, strangers, swept: Millis::ZERO }
+    }
+}
+
+impl Arrivals {
+    fn set(&mut self, rate: u32, burst: u32) {
+        let burst = burst.max(rate);
+        if (self.rate, self.burst) != (rate, burst) {
+            let strangers = if rate == 0 { Meter::unlimited() } else { Meter::new(rate, burst) };
+            *self = Arrivals { rate, burst, meters: HashMap::new(), strangers, swept: self.swept };
+        }
+    }
+
+    fn take(&mut self, key: u64, now: Millis) -> bool {
+        if self.rate == 0 {
+            return true;
+        }
+        if self.meters.len() >= ADDRESSES && !self.meters.contains_key(&key) {
+            // Not more often than once a second, or a flood of addresses would make each of them cost a sweep.
+            if now.since(self.swept) >= 1000 {
+                self.swept = now;
+                let burst = self.burst;
+                self.meters.retain(|_, meter| meter.available(now) < burst);
+                self.meters.shrink_to_fit();
+            }
+            if self.meters.len() >= ADDRESSES {
+                return self.strangers.take(1, now);
+            }
+        }
+        let fresh = Meter::new(self.rate, self.burst);
+        self.meters.entry(key).or_insert(fresh).take(1, now)
     }
 }
 
@@ -203,13 +290,46 @@ fn key(peer: IpAddr) -> u64 {
 mod tests {
     use super::*;
 
+    #[test]
+    fn an_address_that_comes_too_fast_is_refused_and_others_are_not() {
+        let gate = Gate::new(GateLimits { new_per_second: 2, new_burst: 3, ..GateLimits::default() });
+        let enter = |text: &str, ms: u64| gate.enter_at(address(text), Millis(ms)).is_ok();
+        let all: Vec<bool> = (0..5).map(|_| enter("192.0.2.1", 1000)).collect();
+        assert_eq!(all, [true, true, true, false, false]);
+        assert!(enter("192.0.2.2", 1000));
+        assert!(enter("192.0.2.1", 1500));
+        assert!(!enter("192.0.2.1", 1500));
+        assert_eq!((gate.counts().refused_rate, gate.counts().connections), (3, 0));
+        gate.set_limits(GateLimits { new_per_second: 5, ..GateLimits::default() });
+        assert!(enter("192.0.2.1", 1500), "a changed rate begins anew");
+        gate.set_limits(GateLimits::default());
+        assert!((0..100).all(|_| gate.enter(address("192.0.2.1")).is_ok()));
+    }
+
+    #[test]
+    fn the_table_of_addresses_is_bounded_and_strangers_beyond_it_share_a_bucket() {
+        let mut arrivals = Arrivals::default();
+        arrivals.set(1, 2);
+        for n in 0..ADDRESSES as u64 {
+            assert!(arrivals.take(n, Millis(1000)));
+        }
+        assert!(arrivals.take(u64::MAX, Millis(1000)));
+        assert!(arrivals.take(u64::MAX - 1, Millis(1000)));
+        assert!(!arrivals.take(u64::MAX - 2, Millis(1000)), "the third stranger");
+        assert!(arrivals.take(0, Millis(1000)), "who is known has a bucket");
+        assert_eq!(arrivals.meters.len(), ADDRESSES);
+        // Buckets that are full again are forgotten.
+        assert!(arrivals.take(u64::MAX, Millis(9000)));
+        assert_eq!(arrivals.meters.len(), 1);
+    }
+
     fn address(text: &str) -> IpAddr {
         text.parse().unwrap()
     }
 
     #[test]
     fn each_limit_refuses_and_frees() {
-        let gate = Gate::new(GateLimits { connections: 3, half_open: 0, per_address: 2 });
+        let gate = Gate::new(GateLimits { connections: 3, per_address: 2, ..GateLimits::default() });
         let first = gate.enter(address("192.0.2.1")).unwrap();
         let _second = gate.enter(address("::ffff:192.0.2.1")).unwrap();
         assert_eq!(gate.enter(address("192.0.2.1")).unwrap_err(), Refused::Address);

@@ -16,7 +16,7 @@ pub mod tls;
 pub use error::NetError;
 pub use facts::{Facts, Kind, Port, SharedPort, Transport};
 pub use gate::{Gate, GateCounts, GateLimits, Pass, Refused};
-pub use listener::{Accepted, BACKLOG, Listener, ListenerCounts};
+pub use listener::{Accepted, BACKLOG, Listener, ListenerCounts, PortSlot};
 pub use scratch::{READ_BYTES, Scratch, with_scratch};
 pub use stream::memory::Pipe;
 pub use stream::{Event, Stream};

@@ -10,12 +10,13 @@ use crate::facts::{Kind, Port, SharedPort};
 use crate::gate::{Gate, Pass, Refused};
 use crate::stream::Stream;
 use crate::tls::Config;
+use parking_lot::RwLock;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -47,9 +48,47 @@ impl ListenerCounts {
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
-    port: SharedPort,
+    facts: PortSlot,
     gate: Gate,
     counts: Arc<ListenerCounts>,
+}
+
+/// Where a listener keeps the facts that it gives to new connections. Clones are the same place.
+#[derive(Clone, Debug)]
+pub struct PortSlot(Arc<RwLock<Slot>>);
+
+#[derive(Debug)]
+struct Slot {
+    now: SharedPort,
+    /// Earlier facts that connections still have.
+    before: Vec<Weak<Port>>,
+}
+
+impl PortSlot {
+    fn new(port: Port) -> PortSlot {
+        PortSlot(Arc::new(RwLock::new(Slot { now: Arc::new(port), before: Vec::new() })))
+    }
+
+    /// The facts now.
+    pub fn get(&self) -> SharedPort {
+        self.0.read().now.clone()
+    }
+
+    /// Changes the facts for connections that come from now on; those that exist keep theirs.
+    pub fn change(&self, change: impl FnOnce(&mut Port)) {
+        let mut slot = self.0.write();
+        let mut port = (*slot.now).clone();
+        change(&mut port);
+        let before = std::mem::replace(&mut slot.now, Arc::new(port));
+        slot.before.push(Arc::downgrade(&before));
+        slot.before.retain(|port| port.strong_count() > 0);
+    }
+
+    /// XMPP streams that came in here and are open: each holds the facts. HTTP connections do not.
+    pub fn streams(&self) -> usize {
+        let slot = self.0.read();
+        Arc::strong_count(&slot.now) - 1 + slot.before.iter().map(Weak::strong_count).sum::<usize>()
+    }
 }
 
 /// A connection that was let in.
@@ -81,12 +120,17 @@ impl Listener {
         let local = socket.local_addr().map_err(|error| explain(address, &error))?;
         let mut port = Port::new(kind, local);
         change(&mut port);
-        Ok(Listener { socket, port: Arc::new(port), gate, counts: Arc::default() })
+        Ok(Listener { socket, facts: PortSlot::new(port), gate, counts: Arc::default() })
     }
 
-    /// The facts that all its connections share.
-    pub fn port(&self) -> &SharedPort {
-        &self.port
+    /// The facts that new connections share.
+    pub fn port(&self) -> SharedPort {
+        self.facts.get()
+    }
+
+    /// The place where these facts are changed; it may be kept while the listener works elsewhere.
+    pub fn slot(&self) -> PortSlot {
+        self.facts.clone()
     }
 
     /// Its figures; they may be kept and read while the listener works elsewhere.
@@ -103,9 +147,9 @@ impl Listener {
                 Ok((socket, peer)) => {
                     self.counts.accepted.fetch_add(1, Relaxed);
                     match self.gate.enter(peer.ip()) {
-                        Ok(pass) => return Accepted { socket, peer, port: self.port.clone(), pass },
+                        Ok(pass) => return Accepted { socket, peer, port: self.facts.get(), pass },
                         // Closed by the drop; the gate has counted it.
-                        Err(Refused::Full | Refused::Address) => {}
+                        Err(Refused::Full | Refused::Address | Refused::Rate) => {}
                     }
                 }
                 Err(error) if is_of_one_connection(&error) => {}

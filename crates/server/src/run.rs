@@ -48,14 +48,9 @@ async fn run(config: &Config) -> Result<()> {
     let wired = wire::wire(config, &tasks).await?;
     let password = first_start(config, &wired).await?;
 
-    let limits = GateLimits {
-        connections: config.limits.connections,
-        half_open: config.limits.half_open,
-        per_address: config.limits.connections_per_address,
-    };
-    let gate = Gate::new(limits);
+    let gate = Gate::new(wire::gate_limits(&config.limits));
     // Operators must get in when clients have taken everything.
-    let http_gate = Gate::new(GateLimits { connections: 256, half_open: 0, per_address: 0 });
+    let http_gate = Gate::new(GateLimits { connections: 256, ..GateLimits::default() });
     let ready = Arc::new(AtomicBool::new(false));
     let pages =
         Arc::new(Pages { node: wired.node.clone(), registry: wired.registry.clone(), ready: ready.clone() });

@@ -44,6 +44,19 @@ pub(crate) fn hosts(config: &Config) -> Result<Hosts> {
     Ok(hosts)
 }
 
+/// What the gate of the clients' listeners lets in.
+pub(crate) fn gate_limits(limits: &throng_core::Limits) -> net::GateLimits {
+    let rate = limits.new_connections_per_second;
+    let burst = limits.new_connections_burst;
+    net::GateLimits {
+        connections: limits.connections,
+        half_open: limits.half_open,
+        per_address: limits.connections_per_address,
+        new_per_second: rate,
+        new_burst: if burst == 0 { rate.saturating_mul(10) } else { burst },
+    }
+}
+
 /// Loads certificates, or makes them.
 pub(crate) fn tls(config: &Config) -> Result<Option<Arc<net::tls::Config>>> {
     let wanted = config.listen.iter().any(|l| l.kind != net::Kind::Http && l.tls != streams::TlsPolicy::Off);

@@ -4,6 +4,7 @@
 //! `closing`). Each poll runs the phase until it has nothing to do; buffers are lent by the worker thread for the
 //! length of the poll.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use xml::Scope;
 
 use crate::closing::Closing;
 use crate::negotiate::Negotiation;
+use crate::rates::Rates;
 use crate::service::Service;
 
 /// A connection of a client.
@@ -31,6 +33,8 @@ pub struct Connection {
     pub(crate) scope: Scope,
     /// Second since which the peer does not read; 0 while it does.
     pub(crate) blocked: u32,
+    /// How fast it may send; absent while no limit is on.
+    pub(crate) rates: Option<Box<RefCell<Rates>>>,
     /// A sign of life was asked for and has not come.
     pub(crate) probed: bool,
     /// Said before a stream error: a SASL or TLS failure.
@@ -77,6 +81,7 @@ impl Connection {
             waiting: None,
             scope: Scope::client(),
             blocked: 0,
+            rates: None,
             probed: false,
             last_words: None,
             pass,

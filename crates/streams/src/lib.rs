@@ -15,6 +15,7 @@ pub mod c2s;
 mod closing;
 mod negotiate;
 mod pump;
+mod rates;
 pub mod service;
 
 pub use c2s::Connection;

@@ -20,6 +20,7 @@ use throng_core::{Frame, Ingest, Node, Session};
 use xml::{Ns, Scope};
 
 use crate::c2s::{Connection, Next};
+use crate::rates::Rates;
 
 /// Elements read in one poll before other tasks get their turn.
 const FAIR: usize = 128;
@@ -68,6 +69,9 @@ impl Connection {
             if self.blocked != 0 {
                 return None;
             }
+            if self.slowed(now) {
+                return None;
+            }
             if count == FAIR {
                 cx.waker().wake_by_ref();
                 return None;
@@ -79,11 +83,15 @@ impl Connection {
             };
             if count == 0 {
                 self.probed = false;
-                self.link.set_deadline(now.saturating_add(node.limits().idle_seconds));
+                let limits = node.limits();
+                self.link.set_deadline(now.saturating_add(limits.idle_seconds));
+                Rates::follow(&mut self.rates, &limits);
             }
             let taken = match event {
                 Event::Element(bytes) => {
-                    guarded(session, || take_element(self, session, bytes)).and_then(|taken| taken)
+                    let taken = guarded(session, || take_element(self, session, bytes));
+                    self.charge(bytes.len(), now);
+                    taken.and_then(|taken| taken)
                 }
                 Event::Close => return Some(Next::End(None)),
                 Event::Eof => return Some(Next::Gone),
@@ -98,6 +106,29 @@ impl Connection {
             }
         }
         None
+    }
+
+    /// Counts what was read against the limits of the session.
+    fn charge(&self, bytes: usize, now: u32) {
+        if let Some(class) = self.rates.as_ref().and_then(|rates| rates.borrow_mut().read(bytes, now)) {
+            self.service.node.metrics.limited(class);
+        }
+    }
+
+    /// Whether the session has sent too much for now. The sweep wakes it when it is read from again.
+    fn slowed(&self, now: u32) -> bool {
+        let Some(rates) = &self.rates else { return false };
+        let until = rates.borrow().until();
+        if until == 0 {
+            return false;
+        }
+        let over = now >= until;
+        if over {
+            rates.borrow_mut().resume();
+        }
+        let idle = now.saturating_add(self.service.node.limits().idle_seconds);
+        self.link.set_deadline(if over { idle } else { until });
+        !over
     }
 
     /// Writes what is queued.
@@ -176,7 +207,8 @@ impl Connection {
             }
             return None;
         }
-        if now < self.link.deadline() {
+        // Nothing was heard because nothing was read.
+        if now < self.link.deadline() || self.rates.as_ref().is_some_and(|r| r.borrow().until() != 0) {
             return None;
         }
         // The roster that the login read is of no use any more if nobody asked for it by now.
@@ -228,12 +260,12 @@ fn take_element(
     let limits = &connection.service.limits;
     let node = &connection.service.node;
     match Element::read(bytes, &connection.scope, limits)? {
-        Element::Stanza(head) => take_stanza(node, session, bytes, &head),
+        Element::Stanza(head) => take_stanza(connection, session, bytes, &head),
         Element::NotPortable => {
             let mut out = Vec::with_capacity(bytes.len() + 64);
             xml::normalise(bytes, &connection.scope, limits, &mut out)?;
             match Element::read(&out, &CLIENT, limits)? {
-                Element::Stanza(head) => take_stanza(node, session, &out, &head),
+                Element::Stanza(head) => take_stanza(connection, session, &out, &head),
                 Element::BadType(head) => Ok(bad_type(node, session, &out, &head)),
                 _ => Err(StreamCondition::UnsupportedStanzaType.into()),
             }
@@ -249,11 +281,19 @@ fn take_element(
 }
 
 fn take_stanza(
-    node: &Arc<Node>,
+    connection: &Connection,
     session: &Arc<Session>,
     bytes: &[u8],
     head: &Head,
 ) -> Result<Taking, StreamError> {
+    let node = &connection.service.node;
+    if let Some(rates) = &connection.rates
+        && let Err((class, error)) = rates.borrow_mut().stanza(head, bytes, node.seconds())
+    {
+        node.metrics.limited(class);
+        node.refuse(session, bytes, head, &error);
+        return Ok(Taking::Done);
+    }
     let binds = head.kind == Kind::Iq(IqType::Set) && head.first.is_some_and(|f| f.ns == Some(Ns::Bind));
     if binds && head.to(bytes).is_none_or(|to| to == session.account.host.domain()) {
         // RFC 6120 section 7.1: a stream has one resource.

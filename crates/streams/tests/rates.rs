@@ -1,0 +1,150 @@
+//! Limits of rates on a whole stream: who sends too much is read more slowly and loses nothing, floods of presence and
+//! roster changes are refused, and nobody else notices.
+//!
+//! Time is a manual clock; `advance` sweeps once a second, as the program does.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
+
+use testkit::wire::{Client, Setup, Wire, settle};
+use throng_core::Frame;
+use throng_core::Limits;
+use throng_core::feature::{Builder, Feature};
+
+/// Asks silent clients for a sign of life.
+static PROBE: Feature = Feature {
+    name: "probe",
+    build: |builder: &mut Builder<'_>| {
+        builder.idle_probe(|session| {
+            Frame::read(format!("<iq type='get' id='alive' to='{}'/>", session.jid).as_bytes())
+        });
+    },
+    ..Feature::EMPTY
+};
+
+async fn wire(limits: Limits) -> Wire {
+    let wire = Setup { limits, features: vec![&PROBE], ..Setup::default() }.start();
+    for name in ["romeo", "juliet"] {
+        wire.user(name).await;
+    }
+    wire
+}
+
+/// The ids of the answers that are there by now.
+async fn answers(client: &mut Client) -> Vec<String> {
+    settle().await;
+    let mut ids = Vec::new();
+    while let Some(heard) = client.hear_now().await {
+        if let testkit::wire::Heard::Element(seen) = heard {
+            ids.extend(seen.attr("id"));
+        }
+    }
+    ids
+}
+
+fn pings(range: std::ops::Range<u32>) -> String {
+    range.map(|n| format!("<iq type='get' id='{n}'><nothing xmlns='urn:example:nothing'/></iq>")).collect()
+}
+
+#[tokio::test]
+async fn too_many_stanzas_are_read_later_in_order_and_none_is_lost() {
+    let wire = wire(Limits { stanzas_per_second: 5, stanzas_burst: 10, ..Limits::default() }).await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    romeo.send(pings(0..40)).await;
+    let mut got = answers(&mut romeo).await;
+    // The eleventh is the one that makes the debt.
+    assert_eq!(got.len(), 11, "{got:?}");
+    juliet.sync().await;
+    for _ in 0..3 {
+        wire.advance(1).await;
+        let more = answers(&mut romeo).await;
+        assert!((4..=6).contains(&more.len()), "five a second: {more:?}");
+        got.extend(more);
+    }
+    wire.advance(10).await;
+    got.extend(answers(&mut romeo).await);
+    assert_eq!(got, (0..40).map(|n| n.to_string()).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn too_many_bytes_are_read_later() {
+    let wire = wire(Limits { bytes_per_second: 1_000, bytes_burst: 2_000, ..Limits::default() }).await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    let big = format!("<iq type='get' id='big'><nothing xmlns='urn:x'>{}</nothing></iq>", "x".repeat(6_000));
+    romeo.send(&big).await;
+    romeo.send(pings(0..1)).await;
+    // What is larger than the burst is taken, and paid for afterwards.
+    assert_eq!(answers(&mut romeo).await, ["big"]);
+    wire.advance(3).await;
+    assert_eq!(answers(&mut romeo).await, [""; 0]);
+    wire.advance(3).await;
+    assert_eq!(answers(&mut romeo).await, ["0"]);
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_read_from_is_not_called_silent() {
+    let limits = Limits { bytes_per_second: 100, bytes_burst: 100, idle_seconds: 5, ..Limits::default() };
+    let wire = wire(limits).await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    let big = format!("<iq type='get' id='big'><nothing xmlns='urn:x'>{}</nothing></iq>", "x".repeat(4_000));
+    romeo.send(&big).await;
+    answers(&mut romeo).await;
+    wire.advance(30).await;
+    assert_eq!(answers(&mut romeo).await, [""; 0], "no question while it may not answer");
+    wire.advance(30).await;
+    assert_eq!(answers(&mut romeo).await, ["alive"], "but after that");
+}
+
+#[tokio::test]
+async fn floods_of_presence_are_refused_with_the_time_to_wait() {
+    let limits = Limits { broadcasts_per_minute: 6, broadcasts_burst: 2, ..Limits::default() };
+    let wire = wire(limits).await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    for n in 0..3 {
+        romeo.send(format!("<presence id='{n}'/>")).await;
+    }
+    let refused = romeo.sync().await;
+    let refused: Vec<_> = refused.iter().filter(|s| s.attr("type").as_deref() == Some("error")).collect();
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0].attr("id").as_deref(), Some("2"));
+    assert_eq!(refused[0].condition().as_deref(), Some("policy-violation"));
+    assert_eq!(refused[0].error_type().as_deref(), Some("wait"));
+    assert!(refused[0].has("try again in 10 s"));
+    wire.advance(10).await;
+    romeo.send("<presence id='4'/>").await;
+    let seen = romeo.sync().await;
+    assert!(seen.iter().all(|s| s.attr("type").as_deref() != Some("error")));
+}
+
+#[tokio::test]
+async fn a_reload_reaches_streams_that_are_open() {
+    let wire = wire(Limits::default()).await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    romeo.send(pings(0..30)).await;
+    assert_eq!(answers(&mut romeo).await.len(), 30);
+    wire.node.set_limits(Limits { stanzas_per_second: 2, stanzas_burst: 3, ..Limits::default() });
+    // The limits are looked at with each batch that arrives.
+    romeo.send(pings(0..1)).await;
+    answers(&mut romeo).await;
+    romeo.send(pings(1..20)).await;
+    let slow = answers(&mut romeo).await.len();
+    assert!(slow < 6, "{slow}");
+    wire.node.set_limits(Limits::default());
+    wire.advance(2).await;
+    assert_eq!(answers(&mut romeo).await.len(), 19 - slow);
+}
+
+#[tokio::test]
+async fn floods_of_roster_changes_are_refused() {
+    let limits = Limits { roster_changes_per_minute: 60, roster_changes_burst: 1, ..Limits::default() };
+    let wire = wire(limits).await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    let set = |n: u32| {
+        format!("<iq type='set' id='s{n}'><query xmlns='jabber:iq:roster'><item jid='j{n}@x'/></query></iq>")
+    };
+    romeo.send(set(0) + &set(1)).await;
+    let seen = romeo.sync().await;
+    let conditions: Vec<_> = seen.iter().filter_map(|s| s.condition()).collect();
+    // No feature takes the first here; the second does not come that far.
+    assert_eq!(conditions, ["service-unavailable", "policy-violation"]);
+}
