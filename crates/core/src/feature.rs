@@ -213,6 +213,8 @@ pub(crate) struct Parts {
     pub(crate) removed: Vec<Entry<Removed>>,
     pub(crate) created: Vec<Entry<Created>>,
     pub(crate) idle_probe: Option<crate::host::IdleProbe>,
+    pub(crate) management: Option<crate::session::Management>,
+    pub(crate) late: Option<crate::host::Late>,
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
     pub(crate) elements: Elements,
     pub(crate) disco: Extra,
@@ -281,6 +283,11 @@ impl Builder<'_> {
     /// Makes the question for a sign of life; the last feature that registers one counts.
     pub fn idle_probe(&mut self, probe: crate::host::IdleProbe) {
         self.parts.idle_probe = Some(probe);
+    }
+    /// Lets streams be acknowledged and resumed, and says how messages are marked that were sent in vain.
+    pub fn management(&mut self, management: crate::session::Management, late: crate::host::Late) {
+        self.parts.management = Some(management);
+        self.parts.late = Some(late);
     }
     /// A handler for an element on the stream that is no stanza.
     pub fn nonza(&mut self, ns: Ns, name: &'static str, handler: NonzaHandler) {

@@ -3,6 +3,8 @@
 //! A frame never changes. What differs from recipient to recipient (the `to` of a presence broadcast) is put
 //! in while writing, at [`stanza::Head::insert_at`]; so one allocation serves every recipient.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use stanza::{Element, Head, Kind};
 use triomphe::ThinArc;
 use xml::Scope;
@@ -17,8 +19,17 @@ pub struct Frame(ThinArc<Facts, u8>);
 
 struct Facts {
     head: Head,
-    stored: bool,
+    fate: AtomicU64,
 }
+
+/// The store holds the message; its number there is in the bits below.
+const STORED: u64 = 1 << 63;
+/// One of several sessions has got the message for sure.
+const ARRIVED: u64 = 1 << 62;
+/// The message carries the time at which it was first sent.
+const LATE: u64 = 1 << 61;
+/// How many sessions share the message, if more than one got it.
+const SHARES: u64 = u32::MAX as u64;
 
 /// What may be dropped first when queues are full (the order of shedding is presence, then nothing else).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,19 +45,72 @@ pub enum Class {
 impl Frame {
     /// A frame of bytes whose head is known.
     pub fn new(head: Head, bytes: &[u8]) -> Frame {
-        Frame(ThinArc::from_header_and_slice(Facts { head, stored: false }, bytes))
+        Frame::with(head, bytes, 0)
     }
 
-    /// A message on its way out of the offline store, which keeps it until it is delivered. `None` as for
+    fn with(head: Head, bytes: &[u8], fate: u64) -> Frame {
+        Frame(ThinArc::from_header_and_slice(Facts { head, fate: AtomicU64::new(fate) }, bytes))
+    }
+
+    /// A message on its way out of the offline store, which keeps it under the number `seq` until it is delivered.
+    /// `None` as for [`Frame::read`].
+    pub fn from_store(bytes: &[u8], seq: u64) -> Option<Frame> {
+        Some(Frame::with(*Frame::read(bytes)?.head(), bytes, STORED | seq))
+    }
+
+    /// A message that was given to a session before and now carries the time of that (XEP-0203). `None` as for
     /// [`Frame::read`].
-    pub fn from_store(bytes: &[u8]) -> Option<Frame> {
-        let head = *Frame::read(bytes)?.head();
-        Some(Frame(ThinArc::from_header_and_slice(Facts { head, stored: true }, bytes)))
+    pub fn late(bytes: &[u8]) -> Option<Frame> {
+        Some(Frame::with(*Frame::read(bytes)?.head(), bytes, LATE))
     }
 
     /// Whether the store still holds this message, so that losing the frame loses nothing.
     pub fn is_stored(&self) -> bool {
-        self.0.header.header.stored
+        self.stored().is_some()
+    }
+
+    /// The number under which the store holds this message.
+    pub fn stored(&self) -> Option<u64> {
+        let fate = self.fate().load(Ordering::Relaxed);
+        (fate & STORED != 0).then_some(fate & !STORED)
+    }
+
+    /// Whether it was made by [`Frame::late`].
+    pub fn is_late(&self) -> bool {
+        let fate = self.fate().load(Ordering::Relaxed);
+        fate & STORED == 0 && fate & LATE != 0
+    }
+
+    /// The same message goes to several sessions; to be said before the first gets it. It is lost only when all of
+    /// them lose it.
+    pub fn share(&self, sessions: usize) {
+        self.fate().fetch_add(sessions as u64 & SHARES, Ordering::Relaxed);
+    }
+
+    /// Whether several sessions got this message.
+    pub fn is_shared(&self) -> bool {
+        let fate = self.fate().load(Ordering::Relaxed);
+        fate & STORED == 0 && fate & SHARES != 0
+    }
+
+    /// One of the sessions that share it has got it for sure.
+    pub fn arrived(&self) {
+        if self.is_shared() {
+            self.fate().fetch_or(ARRIVED, Ordering::AcqRel);
+        }
+    }
+
+    /// A session will not get it. True if none has it and no other may get it: then something is to be done.
+    pub fn give_up(&self) -> bool {
+        if !self.is_shared() {
+            return true;
+        }
+        let before = self.fate().fetch_sub(1, Ordering::AcqRel);
+        before & ARRIVED == 0 && before & SHARES == 1
+    }
+
+    fn fate(&self) -> &AtomicU64 {
+        &self.0.header.header.fate
     }
 
     /// Reads bytes that the server wrote itself or took from its store; `None` if they are no portable stanza.
@@ -110,5 +174,38 @@ impl std::fmt::Debug for Frame {
     /// Shows kind and size, never content.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Frame({:?}, {} bytes)", self.kind(), self.bytes().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_sessions_got_is_lost_when_all_lose_it() {
+        let frame = || Frame::read(b"<message/>").unwrap();
+        let alone = frame();
+        alone.arrived();
+        assert!(alone.give_up());
+        let lost = frame();
+        lost.share(2);
+        assert!(!lost.give_up() && lost.give_up());
+        let arrived = frame();
+        arrived.share(2);
+        arrived.arrived();
+        assert!(!arrived.give_up());
+        let late = frame();
+        late.share(3);
+        assert!(!late.give_up());
+        late.arrived();
+        assert!(!late.give_up());
+    }
+
+    #[test]
+    fn a_stored_message_knows_its_number() {
+        let frame = Frame::from_store(b"<message/>", 7).unwrap();
+        assert_eq!((frame.stored(), frame.is_shared(), frame.is_late()), (Some(7), false, false));
+        assert!(frame.give_up());
+        assert!(Frame::late(b"<message/>").unwrap().is_late() && !frame.is_late());
     }
 }

@@ -19,7 +19,7 @@ use crate::iq::IqTable;
 use crate::kept::Kept;
 use crate::limits::Limits;
 use crate::nonza::Elements;
-use crate::session::Session;
+use crate::session::{Management, Session};
 
 /// A virtual host.
 pub struct Host {
@@ -45,6 +45,10 @@ pub struct Host {
     pub elements: Elements,
     /// Makes the question for a sign of life from a silent client.
     pub idle_probe: Option<IdleProbe>,
+    /// What may be agreed on with clients about acknowledgement; nothing if the feature is off.
+    pub management: Option<Management>,
+    /// Marks a message that reaches another resource or the store later than it was sent.
+    pub late: Option<Late>,
     /// Names of the features that are on, in registry order.
     pub features: Vec<&'static str>,
     /// The host that took the place of this one.
@@ -53,6 +57,9 @@ pub struct Host {
 
 /// Makes the question for a sign of life from a silent client.
 pub type IdleProbe = fn(&Session) -> Option<Frame>;
+
+/// Makes a message with the time, in milliseconds since 1970, at which this domain first sent it.
+pub type Late = fn(&Frame, &str, u64) -> Option<Frame>;
 
 /// A feature that is on, with its options.
 pub struct Enabled {
@@ -183,6 +190,8 @@ impl Host {
             disco_nodes: parts.disco.nodes,
             elements: parts.elements,
             idle_probe: parts.idle_probe,
+            management: parts.management,
+            late: parts.late,
             features,
             next: OnceLock::new(),
         })

@@ -39,6 +39,10 @@ pub struct Metrics {
     pub sessions_opened: Counter,
     /// Sessions that ended.
     pub sessions_closed: Counter,
+    /// Sessions that lost their connection and wait for another one.
+    pub sessions_dormant: Counter,
+    /// Sessions that went on with another connection.
+    pub sessions_resumed: Counter,
     /// Messages put into the offline store.
     pub offline_stored: Counter,
     /// Messages delivered from the offline store.
@@ -69,6 +73,8 @@ impl Metrics {
             stanzas: [handle("in"), handle("out")],
             sessions_opened: Counter::default(),
             sessions_closed: Counter::default(),
+            sessions_dormant: Counter::default(),
+            sessions_resumed: Counter::default(),
             offline_stored: Counter::default(),
             offline_delivered: Counter::default(),
             shed_presence: Counter::default(),
@@ -84,6 +90,8 @@ impl Metrics {
             |name: &str, help: &str, counter: &Counter| registry.register(name, help, counter.clone());
         add("throng_sessions_opened", "Sessions opened", &metrics.sessions_opened);
         add("throng_sessions_closed", "Sessions ended", &metrics.sessions_closed);
+        add("throng_sessions_dormant", "Sessions that lost a resumable stream", &metrics.sessions_dormant);
+        add("throng_sessions_resumed", "Sessions that went on on another stream", &metrics.sessions_resumed);
         add("throng_offline_stored", "Messages stored for offline users", &metrics.offline_stored);
         add("throng_offline_delivered", "Stored messages delivered", &metrics.offline_delivered);
         add(

@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::passwords::Passwords;
 use crate::router::Work;
 use crate::router::table::{Table, bare_hash};
+use crate::session::ack::Remembered;
 use crate::session::{Link, Links, Session, flags};
 
 /// What a node is made of.
@@ -77,6 +78,8 @@ pub struct Node {
     /// Bumped by every roster write and every stored message for an account, in stripes: a login that was read
     /// before and binds after such a write reads again.
     epochs: Box<[AtomicU32; 256]>,
+    /// What was handled on streams that cannot be resumed any more.
+    pub remembered: Remembered,
 }
 
 /// The part of an epoch that counts roster writes; its overflow costs one look into the offline store.
@@ -126,6 +129,7 @@ impl Node {
             version: parts.version,
             ending: Ending::default(),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
+            remembered: Remembered::default(),
         })
     }
 
@@ -302,6 +306,7 @@ impl Node {
             if let Some(old) = self.table.find(bare.as_ref()).and_then(|a| a.session(&resource)) {
                 self.displace(&old);
             }
+            self.make_room(bare.as_ref(), limit);
             let bound = self.table.bind(
                 bare.as_ref(),
                 || Arc::new(Account::new(id, bare.clone(), host.clone())),
@@ -375,6 +380,17 @@ impl Node {
         }
     }
 
+    /// An account with as many sessions as it may have gives up the oldest that has no connection.
+    fn make_room(self: &Arc<Self>, bare: JidRef<'_>, limit: usize) {
+        let Some(account) = self.table.find(bare) else { return };
+        let sessions = account.sessions();
+        if sessions.len() >= limit
+            && let Some(oldest) = sessions.iter().find(|s| s.link.is_dormant())
+        {
+            self.displace(oldest);
+        }
+    }
+
     /// Ends a session because a newer one has its resource.
     fn displace(self: &Arc<Self>, session: &Arc<Session>) {
         session.link.close(
@@ -384,12 +400,17 @@ impl Node {
         self.end_session(session);
     }
 
-    /// Ends a session: closing chain, then out of the table. Does nothing the second time.
+    /// Ends a session: what is left in its queue goes on elsewhere, then the closing chain, then out of the table. Does
+    /// nothing the second time.
+    ///
+    /// In this order, because the session takes what comes for it until its queue is empty: so nothing overtakes what
+    /// was in it.
     pub fn end_session(self: &Arc<Self>, session: &Arc<Session>) {
         if !session.end() {
             return;
         }
         self.metrics.sessions_closed.inc();
+        self.leftover(session);
         let mut work = Work::default();
         let mut ctx = ClosingCtx { node: self, session, effects: &mut work.effects };
         if let Ran::Wait { later, .. } = session.account.host().hooks.closing.run(&mut ctx, &Probe::EVENT, 0)
@@ -412,14 +433,23 @@ impl Node {
         session.with(|state| *state = crate::session::State::default());
     }
 
-    /// Takes the queue of a connection that is gone: messages go to other resources or to the store, in order.
-    pub fn leftover(self: &Arc<Self>, session: &Arc<Session>) {
-        let items = session.link.end();
-        let mut work = Work::default();
-        for item in items {
-            self.reroute(session, item, &mut work);
+    /// Takes what a session still holds, unacknowledged stanzas first: messages go to other resources or to the store,
+    /// in order.
+    fn leftover(self: &Arc<Self>, session: &Arc<Session>) {
+        if let Some((token, handled)) = session.link.epitaph() {
+            self.remembered.keep(session.account.hash, token, handled);
         }
-        self.settle_detached(work);
+        loop {
+            let items = session.link.fade();
+            if items.is_empty() {
+                return;
+            }
+            let mut work = Work::default();
+            for left in items {
+                self.reroute(session, left, &mut work);
+            }
+            self.settle_detached(work);
+        }
     }
 
     /// Tells features that an account is gone and ends its sessions.

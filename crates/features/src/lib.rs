@@ -24,6 +24,7 @@ pub mod search;
 pub mod session;
 pub mod specs;
 pub mod stanza_id;
+pub mod stream_management;
 pub mod time;
 pub mod vcard;
 pub mod version;

@@ -30,6 +30,8 @@ pub static ALL: &[&Feature] = &[
     &crate::search::FEATURE,
     // Before presence, which takes what a session says as it goes.
     &crate::last::FEATURE,
+    // Spoken by the streams themselves; it only announces and limits.
+    &crate::stream_management::FEATURE,
     // First on the way of every message: what is archived, stored and delivered carries the id.
     &crate::stanza_id::FEATURE,
     // Copies are made of what is not refused, with the ids that it got.

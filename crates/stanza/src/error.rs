@@ -122,12 +122,20 @@ pub struct StreamError {
     pub condition: StreamCondition,
     /// One sentence for a person, in English.
     pub text: Option<Cow<'static, str>>,
+    /// An application-specific condition (RFC 6120 section 4.9.4): one element with its namespace, ready to send.
+    pub detail: Option<Box<str>>,
 }
 
 impl StreamError {
     /// The bare condition.
     pub const fn new(condition: StreamCondition) -> Self {
-        Self { condition, text: None }
+        Self { condition, text: None, detail: None }
+    }
+    /// Adds an application-specific condition.
+    #[must_use]
+    pub fn detail(mut self, element: impl Into<Box<str>>) -> Self {
+        self.detail = Some(element.into());
+        self
     }
     /// Adds a sentence.
     #[must_use]
@@ -149,6 +157,7 @@ impl StreamError {
             writer.text(text);
             writer.end();
         }
+        writer.raw(self.detail.as_deref().unwrap_or_default().as_bytes());
         writer.end();
     }
 }

@@ -17,6 +17,7 @@ use throng_core::{Link, Session};
 use xml::Scope;
 
 use crate::closing::Closing;
+use crate::dormant::Dormant;
 use crate::negotiate::Negotiation;
 use crate::rates::Rates;
 use crate::service::Service;
@@ -62,6 +63,10 @@ pub(crate) enum Next {
     Silent,
     /// The transport is gone.
     Gone,
+    /// The peer does not react: the stream ends with this error, the session may be resumed.
+    Lost(StreamError),
+    /// Another connection has the session.
+    Replaced,
 }
 
 impl Connection {
@@ -109,15 +114,74 @@ impl Connection {
                     }
                 },
                 Next::End(error) => self.end(error, cx, lent),
-                Next::Silent => self.finish(),
-                Next::Gone => self.leave(),
+                // Whatever broke the encryption is no wish of the client.
+                Next::Silent => match self.lose() {
+                    true => self.say_last(None, lent),
+                    false => self.finish(),
+                },
+                Next::Gone => match self.lose() {
+                    true => self.phase = Phase::Over,
+                    false => self.leave(),
+                },
+                Next::Lost(error) => match self.lose() {
+                    true => self.say_last(Some(&error), lent),
+                    false => self.end(Some(error), cx, lent),
+                },
+                Next::Replaced => {
+                    self.link = Arc::new(Link::new());
+                    let error = StreamError::new(StreamCondition::Conflict).text("the session was resumed elsewhere");
+                    self.say_last(Some(&error), lent);
+                }
             }
         }
     }
 
-    /// The stream has a resource: it no longer counts as half open.
-    pub(crate) fn settle(&mut self) {
+    /// Goes on with a session that another connection has let go of.
+    pub(crate) fn adopt(&mut self, session: Arc<Session>) {
+        self.service.node.links.remove(&self.link);
+        let _ = self.link.end();
+        self.link = session.link.clone();
+        self.bound(session);
+    }
+
+    /// The stream has its session.
+    pub(crate) fn bound(&mut self, session: Arc<Session>) {
+        // It no longer counts as half open.
         self.pass.authenticated();
+        let node = &self.service.node;
+        self.link.set_deadline(node.seconds().saturating_add(node.limits().idle_seconds));
+        self.phase = Phase::Bound(session);
+    }
+
+    /// The connection is of no use any more. True if its session waits for another one; this one has a line of its own
+    /// then.
+    fn lose(&mut self) -> bool {
+        let Phase::Bound(session) = &self.phase else { return false };
+        if session.link.terms().is_none_or(|terms| terms.seconds == 0) || session.link.wish().is_some() {
+            return false;
+        }
+        let waiting = self.waiting.take();
+        Dormant::start(&self.service.node, session, waiting);
+        self.link = Arc::new(Link::new());
+        true
+    }
+
+    /// Says the last words on a stream that has no session any more.
+    fn say_last(&mut self, error: Option<&StreamError>, lent: &mut Scratch) {
+        if let Some(error) = error {
+            let mut out = Vec::with_capacity(128);
+            self.write_error(error, &mut out);
+            stanza::stream::close(&mut out);
+            self.stream.queue(&out, lent);
+        }
+        self.phase = Phase::Closing(Closing::new(&self.service, &self.link));
+    }
+
+    fn write_error(&self, error: &StreamError, out: &mut Vec<u8>) {
+        let label = throng_core::metrics::ByReason { reason: error.condition.as_str() };
+        self.service.node.metrics.stream_errors.get_or_create(&label).inc();
+        tracing::debug!(peer = %self.stream.facts().peer, condition = error.condition.as_str(), text = error.text.as_deref().unwrap_or_default(), "stream ended");
+        error.write(out);
     }
 
     /// Says the last words and waits for them to leave.
@@ -128,15 +192,14 @@ impl Connection {
             Phase::Bound(session) => {
                 let session = session.clone();
                 self.last_frames(&session, cx, lent);
+                // So that the client need not send again what has arrived.
+                out.extend(crate::sm::answer(&session));
             }
             _ => {}
         }
         out.extend(self.last_words.take().unwrap_or_default());
         if let Some(error) = &error {
-            let label = throng_core::metrics::ByReason { reason: error.condition.as_str() };
-            self.service.node.metrics.stream_errors.get_or_create(&label).inc();
-            tracing::debug!(peer = %self.stream.facts().peer, condition = error.condition.as_str(), text = error.text.as_deref().unwrap_or_default(), "stream ended");
-            error.write(&mut out);
+            self.write_error(error, &mut out);
         }
         stanza::stream::close(&mut out);
         self.stream.queue(&out, lent);
@@ -162,9 +225,7 @@ impl Connection {
             self.service.node.spawner.spawn("last stanza", waiting);
         }
         if let Phase::Bound(session) = &self.phase {
-            let node = &self.service.node;
-            node.end_session(session);
-            node.leftover(session);
+            self.service.node.end_session(session);
         }
         self.service.node.links.remove(&self.link);
         let _ = self.link.end();

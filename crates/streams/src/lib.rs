@@ -3,7 +3,7 @@
 //! RFC 6120 sections 4 to 7. A [`c2s::Connection`] is one future for the whole life of a connection; it owns no
 //! buffer while quiet, and what negotiation needs is boxed and dropped at bind. Knows no feature and no storage.
 //!
-//! Left out: server-to-server streams, components, stream management; two SHOULDs of RFC 6120: stanzas do not get the
+//! Left out: server-to-server streams, components; two SHOULDs of RFC 6120: stanzas do not get the
 //! `xml:lang` of their stream (section 8.1.5: it would move every position in every head, for an attribute that hardly
 //! any client reads), and the `from` of the header is not compared with who authenticates (section 6.4.6: nothing is
 //! ever believed of it). A failed login has no text beside its condition.
@@ -13,10 +13,12 @@
 
 pub mod c2s;
 mod closing;
+mod dormant;
 mod negotiate;
 mod pump;
 mod rates;
 pub mod service;
+mod sm;
 
 pub use c2s::Connection;
 pub use service::{Auth, Policy, Service, TlsPolicy};

@@ -15,12 +15,13 @@ use std::task::{Context, Poll};
 use base::spawn::BoxFuture;
 use net::{Event, Scratch};
 use stanza::{Element, Head, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
-use throng_core::session::{Batch, Item, Stamp, Taken};
+use throng_core::session::{Batch, Item, Stamp, Taken, flags};
 use throng_core::{Frame, Ingest, Node, Session};
-use xml::{Ns, Scope};
+use xml::{Ns, Scope, Tree};
 
 use crate::c2s::{Connection, Next};
 use crate::rates::Rates;
+use crate::sm;
 
 /// Elements read in one poll before other tasks get their turn.
 const FAIR: usize = 128;
@@ -36,6 +37,11 @@ thread_local! {
 impl Connection {
     pub(crate) fn pump(&mut self, session: &Arc<Session>, cx: &mut Context<'_>, lent: &mut Scratch) -> Next {
         let now = self.service.node.seconds();
+        if self.link.wanted()
+            && let Some(next) = self.let_go(session, cx)
+        {
+            return next;
+        }
         if let Some(next) = self.alarm(session, now) {
             return next;
         }
@@ -43,6 +49,55 @@ impl Connection {
             return next;
         }
         self.write(session, now, cx, lent)
+    }
+
+    /// Another connection wants the session: it gets it when the stanza that is under way is where it belongs. `None` if
+    /// it does not want it any more.
+    fn let_go(&mut self, session: &Arc<Session>, cx: &mut Context<'_>) -> Option<Next> {
+        self.link.register(cx);
+        match self.finish_stanza(session, cx) {
+            Poll::Pending => Some(Next::Sleep),
+            Poll::Ready(Err(error)) => Some(Next::End(Some(error))),
+            Poll::Ready(Ok(())) => self.link.release().then_some(Next::Replaced),
+        }
+    }
+
+    /// Waits for the stanza that is under way, and counts it.
+    fn finish_stanza(
+        &mut self,
+        session: &Arc<Session>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), StreamError>> {
+        let Some(waiting) = &mut self.waiting else { return Poll::Ready(Ok(())) };
+        let done = match guarded(session, || waiting.as_mut().poll(cx)) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(())) => {
+                self.handled(session);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        self.waiting = None;
+        Poll::Ready(done)
+    }
+
+    /// A stanza is where it must survive.
+    fn handled(&self, session: &Session) {
+        if session.flags.has(flags::MANAGED) {
+            self.link.count_handled();
+        }
+    }
+
+    /// Sets the alarm for silence: of everything, or of the acknowledgement that was asked for.
+    fn rest(&self, session: &Session, now: u32) {
+        let limits = self.service.node.limits();
+        let mut deadline = now.saturating_add(limits.idle_seconds);
+        if session.flags.has(flags::MANAGED)
+            && let Some(asked) = self.link.asked()
+        {
+            deadline = deadline.min(asked.saturating_add(limits.ping_seconds));
+        }
+        self.link.set_deadline(deadline);
     }
 
     /// Reads until there is nothing more, or until a stanza has to wait.
@@ -53,17 +108,11 @@ impl Connection {
         cx: &mut Context<'_>,
         lent: &mut Scratch,
     ) -> Option<Next> {
-        let node = self.service.node.clone();
         for count in 0.. {
-            if let Some(waiting) = &mut self.waiting {
-                match guarded(session, || waiting.as_mut().poll(cx)) {
-                    Ok(Poll::Ready(())) => self.waiting = None,
-                    Ok(Poll::Pending) => return None,
-                    Err(error) => {
-                        self.waiting = None;
-                        return Some(Next::End(Some(error)));
-                    }
-                }
+            match self.finish_stanza(session, cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Pending => return None,
+                Poll::Ready(Err(error)) => return Some(Next::End(Some(error))),
             }
             // A peer that does not read is not read from either.
             if self.blocked != 0 {
@@ -83,9 +132,8 @@ impl Connection {
             };
             if count == 0 {
                 self.probed = false;
-                let limits = node.limits();
-                self.link.set_deadline(now.saturating_add(limits.idle_seconds));
-                Rates::follow(&mut self.rates, &limits);
+                self.rest(session, now);
+                Rates::follow(&mut self.rates, &self.service.node.limits());
             }
             let taken = match event {
                 Event::Element(bytes) => {
@@ -99,8 +147,11 @@ impl Connection {
                 Event::Open(_) => Err(StreamError::new(StreamCondition::BadFormat)),
             };
             match taken {
-                Ok(Taking::Done) => {}
+                Ok(Taking::Done) => self.handled(session),
                 Ok(Taking::Wait(later)) => self.waiting = Some(later),
+                Ok(Taking::Nonza) => {}
+                Ok(Taking::Acknowledged) => self.rest(session, now),
+                Ok(Taking::Said(answer)) => self.stream.queue(&answer, lent),
                 Ok(Taking::Farewell) => return Some(Next::End(None)),
                 Err(error) => return Some(Next::End(Some(error))),
             }
@@ -135,14 +186,16 @@ impl Connection {
     fn write(&mut self, session: &Arc<Session>, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> Next {
         for _ in 0..ROUNDS {
             let taken = if self.stream.unsent() < ENOUGH {
-                self.fill(session, cx, lent)
+                self.fill(session, now, cx, lent)
             } else {
-                Taken { ending: self.link.register(cx), more: true }
+                Taken { ending: self.link.register(cx), more: true, ask: false }
             };
             let before = self.stream.unsent();
             match self.stream.poll_flush(cx, lent) {
                 Poll::Ready(Ok(())) => {
                     if std::mem::take(&mut self.blocked) != 0 {
+                        self.link.put_off(now);
+                        self.rest(session, now);
                         // There is room again: take what has piled up, and read on.
                         return Next::Again;
                     }
@@ -167,9 +220,9 @@ impl Connection {
     }
 
     /// Moves a part of the queue into the output: with more than that unsent, the limits of the queue do the rest.
-    fn fill(&mut self, session: &Session, cx: &mut Context<'_>, lent: &mut Scratch) -> Taken {
+    fn fill(&mut self, session: &Session, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> Taken {
         BATCH.with_borrow_mut(|batch| {
-            let taken = self.link.take_some(cx, batch, ENOUGH as u32);
+            let taken = self.link.take_some(cx, batch, ENOUGH as u32, now);
             for item in batch.drain(..) {
                 put(&mut self.stream, session, &item, lent);
             }
@@ -177,15 +230,32 @@ impl Connection {
                 // Taking swaps: the next queue would get this one's memory, and keep it while idle.
                 *batch = Batch::new();
             }
+            if taken.ask
+                && let Some(terms) = self.link.terms()
+            {
+                self.stream.queue(sm::request(terms), lent);
+                let patience = self.service.node.limits().ping_seconds;
+                self.link.set_deadline(self.link.deadline().min(now.saturating_add(patience)));
+            }
             taken
         })
     }
 
     /// Before the stream ends, the peer gets what was meant for it (RFC 6120 section 4.4): answers to what it sent
-    /// before its closing tag, stanzas before an error. One that may be dead gets nothing; see `leftover`.
+    /// before its closing tag, stanzas before an error. One that may be dead gets nothing; see `leftover`. One that
+    /// acknowledges will not do so any more, and gets no messages: they would arrive twice.
     pub(crate) fn last_frames(&mut self, session: &Session, cx: &mut Context<'_>, lent: &mut Scratch) {
+        if session.flags.has(flags::MANAGED) {
+            let mut answers = Batch::new();
+            self.link.take_answers(&mut answers);
+            for item in answers.iter().filter(|_| self.blocked == 0 && !self.probed) {
+                put(&mut self.stream, session, item, lent);
+            }
+            return;
+        }
+        let now = self.service.node.seconds();
         while self.blocked == 0 && !self.probed && self.stream.unsent() < ENOUGH {
-            let more = self.fill(session, cx, lent).more;
+            let more = self.fill(session, now, cx, lent).more;
             if !more || !matches!(self.stream.poll_flush(cx, lent), Poll::Ready(Ok(()))) {
                 return;
             }
@@ -201,9 +271,9 @@ impl Connection {
         if self.blocked != 0 {
             if now.saturating_sub(self.blocked) >= limits.blocked_seconds {
                 tracing::info!(jid = %session.jid, "closed: the client does not read");
-                return Some(Next::End(Some(
+                return Some(Next::Lost(
                     StreamError::new(StreamCondition::ResourceConstraint).text("the client does not read"),
-                )));
+                ));
             }
             return None;
         }
@@ -211,13 +281,22 @@ impl Connection {
         if now < self.link.deadline() || self.rates.as_ref().is_some_and(|r| r.borrow().until() != 0) {
             return None;
         }
+        if session.flags.has(flags::MANAGED)
+            && let Some(asked) = self.link.asked()
+        {
+            if now.saturating_sub(asked) >= limits.ping_seconds {
+                return Some(Next::Lost(
+                    StreamError::new(StreamCondition::ConnectionTimeout).text("no acknowledgement"),
+                ));
+            }
+        }
         // The roster that the login read is of no use any more if nobody asked for it by now.
         session.account.with(|state| drop(state.take_prefetched()));
         if self.probed {
             // RFC 6120 section 4.6.1.
-            return Some(Next::End(Some(
+            return Some(Next::Lost(
                 StreamError::new(StreamCondition::ConnectionTimeout).text("no sign of life"),
-            )));
+            ));
         }
         let probe = session.account.host().idle_probe.and_then(|make| make(session));
         let Some(frame) = probe else {
@@ -233,8 +312,14 @@ impl Connection {
 
 /// What became of an element.
 enum Taking {
-    /// It is where it belongs.
+    /// The stanza is where it belongs.
     Done,
+    /// No stanza, and nothing more to do.
+    Nonza,
+    /// An acknowledgement was taken.
+    Acknowledged,
+    /// No stanza; this is to be said.
+    Said(Vec<u8>),
     /// It will be, later; until then nothing is read.
     Wait(BoxFuture<'static, ()>),
     /// It was the client's stream error: the stream ends (RFC 6120 section 4.9.1.1).
@@ -267,16 +352,46 @@ fn take_element(
             match Element::read(&out, &CLIENT, limits)? {
                 Element::Stanza(head) => take_stanza(connection, session, &out, &head),
                 Element::BadType(head) => Ok(bad_type(node, session, &out, &head)),
+                Element::Other { ns: Some(ns @ (Ns::Sm3 | Ns::Sm2)), name, .. } => {
+                    take_management(session, ns, name, &out, &CLIENT, limits)
+                }
                 _ => Err(StreamCondition::UnsupportedStanzaType.into()),
             }
         }
         Element::BadType(head) => Ok(bad_type(node, session, bytes, &head)),
+        Element::Other { ns: Some(ns @ (Ns::Sm3 | Ns::Sm2)), name, .. } => {
+            take_management(session, ns, name, bytes, &connection.scope, limits)
+        }
         Element::Other { ns, ns_text, name } => {
             match ns.and_then(|ns| node.nonza(session, ns, name, bytes)) {
-                Some(done) => done.map(|()| Taking::Done),
+                Some(done) => done.map(|()| Taking::Nonza),
                 None => unknown(ns, ns_text, name).map(|()| Taking::Farewell),
             }
         }
+    }
+}
+
+/// An element of stream management (XEP-0198) on a stream with a resource.
+fn take_management(
+    session: &Arc<Session>,
+    ns: Ns,
+    name: &str,
+    bytes: &[u8],
+    scope: &Scope,
+    limits: &xml::Limits,
+) -> Result<Taking, StreamError> {
+    let managed = session.flags.has(flags::MANAGED);
+    if session.account.host().management.is_none() && !managed {
+        return unknown(Some(ns), ns.as_str(), name).map(|()| Taking::Farewell);
+    }
+    let tree = Tree::parse(bytes, scope, limits)?;
+    match name {
+        "r" if managed => Ok(Taking::Said(sm::answer(session))),
+        "a" if managed => sm::acknowledge(session, tree.root()).map(|()| Taking::Acknowledged),
+        "enable" => Ok(Taking::Said(sm::enable(session, tree.root()))),
+        // A resource is bound: too late (section 5). And nothing is counted before it is agreed on.
+        "resume" | "r" | "a" => Ok(Taking::Said(sm::unexpected(ns))),
+        _ => unknown(Some(ns), ns.as_str(), name).map(|()| Taking::Farewell),
     }
 }
 
@@ -295,7 +410,7 @@ fn take_stanza(
         return Ok(Taking::Done);
     }
     let binds = head.kind == Kind::Iq(IqType::Set) && head.first.is_some_and(|f| f.ns == Some(Ns::Bind));
-    if binds && head.to(bytes).is_none_or(|to| to == session.account.host.domain()) {
+    if binds && head.to(bytes).is_none_or(|to| to == session.account.host().domain()) {
         // RFC 6120 section 7.1: a stream has one resource.
         let error = StanzaError::new(StanzaCondition::NotAllowed).text("this stream has its resource");
         node.refuse(session, bytes, head, &error);

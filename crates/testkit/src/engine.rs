@@ -327,7 +327,6 @@ impl Client {
     /// Ends the stream: the session, then what was left in its queue.
     pub fn close(&self) {
         self.node.end_session(&self.session);
-        self.node.leftover(&self.session);
         self.node.links.remove(&self.session.link);
         self.tasks.run();
     }

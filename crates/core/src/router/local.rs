@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use jid::JidRef;
-use stanza::{Kind, MessageType, StanzaCondition, StanzaError};
+use smallvec::SmallVec;
+use stanza::{Kind, MessageType, StanzaCondition, StanzaError, StreamCondition, StreamError};
 use store::Subscription;
 
 use super::reply::Request;
@@ -15,6 +16,7 @@ use crate::hooks::{DeliverCtx, DeliveredCtx, IncomingCtx, Probe, Ran, Undelivere
 use crate::host::Host;
 use crate::iq::Target;
 use crate::node::Node;
+use crate::session::ack::Left;
 use crate::session::{Item, Pushed, Session, Stamp, Urgency};
 
 impl Node {
@@ -85,9 +87,9 @@ impl Node {
             }
         }
         match &account {
-            Some(account) => self.deliver(account, frame, from, to, work),
+            Some(account) => self.deliver(account, frame, from, to, None, work),
             None => self.act(
-                None,
+                (None, None),
                 rules::decide(frame.kind(), form(to), Resources::default()),
                 frame,
                 from,
@@ -97,12 +99,14 @@ impl Node {
         }
     }
 
+    /// Delivers to the resources of an account, as if `except` were not there.
     fn deliver(
         self: &Arc<Self>,
         account: &Arc<Account>,
         frame: Frame,
         from: JidRef<'_>,
         to: JidRef<'_>,
+        except: Option<&Arc<Session>>,
         work: &mut Work,
     ) {
         let kind = frame.kind();
@@ -113,6 +117,9 @@ impl Node {
         account.with(|state| {
             flushing = state.flushing;
             for session in &state.sessions {
+                if except.is_some_and(|e| Arc::ptr_eq(e, session)) {
+                    continue;
+                }
                 if let Some(priority) = session.priority() {
                     known.available += 1;
                     known.non_negative += usize::from(priority >= 0);
@@ -127,7 +134,10 @@ impl Node {
             Some(session) if kind.is_request() => trusts(account, session, from),
             _ => false,
         };
+        // A full address whose resource is the only one that takes what is on its way out of the store.
+        let only = known.non_negative == 1 && exact.as_ref().is_some_and(|s| s.priority() >= Some(0));
         match rules::decide(kind, form(to), known) {
+            Action::Exact if flushing && only && kept(kind) => self.undelivered(frame, from, to, 0, work),
             Action::Exact => {
                 if let Some(session) = exact {
                     self.deliver_to(&session, frame, from, to, work);
@@ -137,7 +147,7 @@ impl Node {
             Action::NonNegative if flushing && kind != Kind::Message(MessageType::Headline) => {
                 self.undelivered(frame, from, to, 0, work);
             }
-            action => self.act(Some(account), action, frame, from, to, work),
+            action => self.act((Some(account), except), action, frame, from, to, work),
         }
     }
 
@@ -150,16 +160,24 @@ impl Node {
         work: &mut Work,
     ) {
         let watched = watched(&session.account, &frame, work);
-        match self.try_push(session, Item { frame, stamp: Stamp::None }) {
+        let item = match self.try_push(session, Item { frame, stamp: Stamp::None }) {
             Ok(()) => {
                 if let Some(frame) = watched {
                     self.delivered(&frame, from, to, std::slice::from_ref(session), work);
                 }
+                return;
             }
-            Err(item) if matches!(item.frame.kind(), Kind::Message(_)) => {
-                self.undelivered(item.frame, from, to, 0, work);
+            Err(item) => item,
+        };
+        self.overflow(session);
+        match item.frame.kind() {
+            Kind::Message(_) => self.undelivered(item.frame, from, to, 0, work),
+            // RFC 6120 section 8.2.3: a request gets an answer.
+            kind if kind.is_request() => {
+                let error = StanzaError::new(StanzaCondition::ServiceUnavailable);
+                self.bounce(&item.frame, from, to, &error, work);
             }
-            Err(_) => {}
+            _ => {}
         }
     }
 
@@ -182,9 +200,40 @@ impl Node {
         }
     }
 
+    /// A queue without a connection that is full: what is in it goes to the store before what comes now.
+    fn overflow(self: &Arc<Self>, session: &Arc<Session>) {
+        if session.link.is_dormant() {
+            session.link.close(
+                StreamError::new(StreamCondition::ResourceConstraint).text("too much waits for this stream"),
+            );
+            self.end_session(session);
+        }
+    }
+
+    /// Puts a message into the queue of every resource of non-negative priority; returns those that took it.
+    pub fn deliver_now(
+        self: &Arc<Self>,
+        account: &Account,
+        frame: &Frame,
+        except: Option<&Arc<Session>>,
+    ) -> SmallVec<[Arc<Session>; 1]> {
+        let mut sessions = account.sessions();
+        sessions.retain(|s| {
+            s.priority().is_some_and(|p| p >= 0) && !except.is_some_and(|e| Arc::ptr_eq(e, s))
+        });
+        if sessions.len() > 1 {
+            frame.share(sessions.len());
+        }
+        sessions.retain(|session| {
+            let taken = self.try_push(session, Item { frame: frame.clone(), stamp: Stamp::None }).is_ok();
+            taken || { frame.give_up(); false }
+        });
+        sessions
+    }
+
     fn act(
         self: &Arc<Self>,
-        account: Option<&Arc<Account>>,
+        (account, except): (Option<&Arc<Account>>, Option<&Arc<Session>>),
         action: Action,
         frame: Frame,
         from: JidRef<'_>,
@@ -193,12 +242,9 @@ impl Node {
     ) {
         match (action, account) {
             (Action::NonNegative, Some(account)) => {
-                let mut taken = account.sessions();
-                taken.retain(|session| {
-                    session.priority().is_some_and(|p| p >= 0)
-                        && self.try_push(session, Item { frame: frame.clone(), stamp: Stamp::None }).is_ok()
-                });
+                let taken = self.deliver_now(account, &frame, except);
                 if taken.is_empty() {
+                    account.sessions().iter().for_each(|session| self.overflow(session));
                     self.undelivered(frame, from, to, 0, work);
                 } else if watched(account, &frame, work).is_some() {
                     self.delivered(&frame, from, to, &taken, work);
@@ -206,7 +252,7 @@ impl Node {
             }
             (Action::Available, Some(account)) => {
                 for session in account.sessions() {
-                    if session.is_available() {
+                    if session.is_available() && !except.is_some_and(|e| Arc::ptr_eq(e, &session)) {
                         let _ = self.try_push(&session, Item { frame: frame.clone(), stamp: Stamp::None });
                     }
                 }
@@ -322,42 +368,65 @@ impl Node {
         Ok(())
     }
 
-    /// A frame that could not be put into a queue, or was left in one: messages go on, the rest ends here.
-    pub(crate) fn reroute(self: &Arc<Self>, session: &Arc<Session>, item: Item, work: &mut Work) {
+    /// A frame that a session will not get: messages go on, requests are answered with an error, the rest ends here.
+    pub(crate) fn reroute(self: &Arc<Self>, session: &Arc<Session>, left: Left, work: &mut Work) {
+        let frame = &left.item.frame;
+        let wanted = frame.class() == Class::Message || frame.kind().is_request();
         // What is stamped while it is written was made for this session, or for each of many: nobody else misses it.
-        if item.frame.class() != Class::Message || item.stamp != Stamp::None {
+        if !wanted || left.item.stamp != Stamp::None {
             return;
         }
-        work.again = true;
-        self.redirect(session, item, work);
-        work.again = false;
+        if frame.is_stored() {
+            // It still is in the store: what is behind it must not get ahead of it.
+            session.account.with(|state| {
+                let others = state.sessions.iter().any(|s| {
+                    !Arc::ptr_eq(s, session) && !s.is_ended() && s.priority().is_some_and(|p| p >= 0)
+                });
+                state.waiting = true;
+                state.flushing |= others;
+            });
+            return;
+        }
+        // Unless another session has it, or will see to it.
+        if frame.give_up() {
+            work.again = true;
+            self.redirect(session, left, work);
+            work.again = false;
+        }
     }
 
-    fn redirect(self: &Arc<Self>, session: &Arc<Session>, item: Item, work: &mut Work) {
-        let bytes = item.frame.bytes();
-        let from = item.frame.head().from(bytes).and_then(|f| jid::Jid::parse(&f).ok());
+    fn redirect(self: &Arc<Self>, session: &Arc<Session>, left: Left, work: &mut Work) {
+        let Left { item: Item { mut frame, .. }, sent } = left;
+        let (account, kind, bytes) = (&session.account, frame.kind(), frame.bytes());
+        let from = frame.head().from(bytes).and_then(|f| jid::Jid::parse(&f).ok());
         let Some(from) = from else { return };
-        let to = item.frame.head().to(bytes).and_then(|t| jid::Jid::parse(&t).ok());
-        let to = to.unwrap_or_else(|| session.account.jid.clone());
-        let (form_of, kind) = (form(to.as_ref()), item.frame.kind());
+        let to = frame.head().to(bytes).and_then(|t| jid::Jid::parse(&t).ok());
+        let to = to.unwrap_or_else(|| account.jid.clone());
+        let (from, to) = (from.as_ref(), to.as_ref());
+        if let Some(sent) = sent.filter(|_| frame.class() == Class::Message)
+            && let Some(late) = account.host().late
+        {
+            let ago = u64::from(self.seconds().saturating_sub(sent)) * 1000;
+            frame = late(&frame, account.host().domain(), self.clock.unix_millis().saturating_sub(ago))
+                .unwrap_or(frame);
+        }
         // The resource is gone: the rules decide as for one that is not there.
-        match rules::decide(kind, form_of, Resources::default()) {
+        match rules::decide(kind, form(to), Resources::default()) {
             Action::Undelivered => {
-                let others =
-                    session.account.sessions().iter().any(|s| !Arc::ptr_eq(s, session) && !s.is_ended());
+                let others = account.sessions().iter().any(|s| !Arc::ptr_eq(s, session) && !s.is_ended());
                 if others {
                     // The recipient's chain has seen it: a second run would stamp and copy it again.
-                    self.incoming(item.frame, from.as_ref(), to.as_ref().bare(), usize::MAX, work);
+                    self.deliver(account, frame, from, to.bare(), Some(session), work);
                 } else {
-                    self.undelivered(item.frame, from.as_ref(), to.as_ref(), 0, work);
+                    self.undelivered(frame, from, to, 0, work);
                 }
             }
             // A normal message to a full address bounces when the resource was never there; here it was
             // accepted, so it is kept.
             Action::Bounce(_) if kind == Kind::Message(MessageType::Normal) => {
-                self.undelivered(item.frame, from.as_ref(), to.as_ref(), 0, work);
+                self.undelivered(frame, from, to, 0, work);
             }
-            action => self.act(Some(&session.account), action, item.frame, from.as_ref(), to.as_ref(), work),
+            action => self.act((Some(account), Some(session)), action, frame, from, to, work),
         }
     }
 }
@@ -369,6 +438,9 @@ fn watched(account: &Account, frame: &Frame, work: &Work) -> Option<Frame> {
         && chain.may_want(frame.kind())
         && chain.wants(&Probe::of(frame.head(), account.flags.get()));
     wanted.then(|| frame.clone())
+/// Messages that stay behind others of their kind in the store.
+fn kept(kind: Kind) -> bool {
+    matches!(kind, Kind::Message(MessageType::Chat | MessageType::Normal))
 }
 
 /// Whether the sender may know that the recipient's resource is there (RFC 6121 section 8.5.3.1).
@@ -376,7 +448,7 @@ fn trusts(account: &Arc<Account>, session: &Arc<Session>, from: JidRef<'_>) -> b
     let bare = from.bare();
     bare.as_str() == account.jid.as_ref().as_str()
         // A host of this server may always ask.
-        || bare.local().is_none() && bare.as_str() == account.host.domain()
+        || bare.local().is_none() && bare.as_str() == account.host().domain()
         || account.subscription(bare).has(Subscription::FROM)
         || session.with(|state| {
             state.directed.as_ref().is_some_and(|list| list.iter().any(|d| d.as_ref().bare().as_str() == bare.as_str()))

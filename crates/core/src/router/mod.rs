@@ -25,6 +25,7 @@ use crate::hooks::{AvailableCtx, Flow, OutgoingCtx, Probe, Ran, Verdict};
 use crate::host::Host;
 use crate::iq::IqAnswer;
 use crate::node::Node;
+use crate::session::ack::Left;
 use crate::session::{Item, Session, Stamp};
 
 pub use ingest::Ingest;
@@ -349,7 +350,7 @@ impl Node {
         work: &mut Work,
     ) {
         if let Err(item) = self.try_push(session, Item { frame, stamp }) {
-            self.reroute(session, item, work);
+            self.reroute(session, Left { item, sent: None }, work);
         }
     }
 }

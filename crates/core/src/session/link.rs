@@ -6,6 +6,10 @@
 //! The queue is bounded in bytes, by class. When presence is full the oldest presence goes; when messages are
 //! full the sender is told so and stores the message; when control is full the stream is closed, because a
 //! client that does not read its answers is beyond help.
+//!
+//! A line dies in two steps. While it *fades* nothing leaves it to the peer, but frames still come in and are taken out
+//! by whoever buries it ([`Link::fade`]); only when that finds nothing the line is gone. So what was in the queue and
+//! what comes at the same moment go on in one order.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,6 +19,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use stanza::{Kind, PresenceType, StanzaCondition, StreamCondition, StreamError};
 
+use super::ack::{Ack, Left};
 use crate::frame::{Class, Frame};
 use crate::limits::Limits;
 
@@ -69,29 +74,59 @@ pub enum Pushed {
 pub struct Taken {
     /// The stream is to be ended: see [`Link::wish`].
     pub ending: bool,
-    /// There is more in the queue.
+    /// There is more in the queue that may be taken.
     pub more: bool,
+    /// The peer is to be asked for an acknowledgement.
+    pub ask: bool,
+}
+
+/// How far messages out of the store came; see [`Link::watch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// All up to this number of the store were taken, and acknowledged if the peer acknowledges; 0 before the first.
+    pub through: u64,
+    /// The queue is empty.
+    pub empty: bool,
+    /// The line is dead: nothing more will be taken.
+    pub gone: bool,
 }
 
 impl Item {
     /// What the frame counts in its queue.
-    fn size(&self) -> u32 {
-        self.frame.bytes().len() as u32 + ITEM_OVERHEAD
+    pub(super) fn size(&self) -> u32 {
+        size(&self.frame)
     }
+}
+
+/// What a frame counts in a queue.
+pub(super) fn size(frame: &Frame) -> u32 {
+    frame.bytes().len() as u32 + ITEM_OVERHEAD
 }
 
 /// Items leave the queue in this form; two fit without an allocation.
 pub type Batch = SmallVec<[Item; 2]>;
 
-struct Inner {
-    queue: Batch,
-    bytes: [u32; 3],
-    waker: Option<Waker>,
+pub(super) struct Inner {
+    pub(super) queue: Batch,
+    pub(super) bytes: [u32; 3],
+    pub(super) waker: Option<Waker>,
     /// Why the stream is to be closed; boxed, since nearly every stream ends by itself.
-    close: Option<Box<StreamError>>,
-    gone: bool,
-    /// Who waits for the queue to be taken; boxed, since hardly ever anybody does.
-    emptied: Option<Box<Waker>>,
+    pub(super) close: Option<Box<StreamError>>,
+    pub(super) gone: bool,
+    /// Nothing leaves any more but through [`Link::fade`].
+    pub(super) fading: bool,
+    /// Something in the queue went to other sessions, too.
+    shared: bool,
+    /// Who watches stored messages; boxed, since hardly ever anybody does.
+    watch: Option<Box<Watch>>,
+    /// Absent until enabled.
+    pub(super) ack: Option<Box<Ack>>,
+}
+
+#[derive(Default)]
+struct Watch {
+    through: u64,
+    waker: Option<Waker>,
 }
 
 /// The line to one connection.
@@ -100,9 +135,14 @@ pub struct Link {
     pub id: u64,
     /// Second (of the node's clock) at which the alarm rings.
     deadline: AtomicU32,
-    rung: AtomicU32,
-    inner: Mutex<Inner>,
+    pub(super) signals: AtomicU32,
+    pub(super) inner: Mutex<Inner>,
 }
+
+/// A signal: the alarm rang.
+const RANG: u32 = 1;
+/// A signal: another connection wants the line.
+pub(super) const WANTED: u32 = 2;
 
 /// A batch above this size hands the buffer on, so that dense traffic does not allocate.
 const FEW: usize = 8;
@@ -117,14 +157,17 @@ impl Link {
         Link {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             deadline: AtomicU32::new(NEVER),
-            rung: AtomicU32::new(0),
+            signals: AtomicU32::new(0),
             inner: Mutex::new(Inner {
                 queue: SmallVec::new(),
                 bytes: [0; 3],
                 waker: None,
                 close: None,
                 gone: false,
-                emptied: None,
+                fading: false,
+                shared: false,
+                watch: None,
+                ack: None,
             }),
         }
     }
@@ -135,8 +178,13 @@ impl Link {
         let class = item.frame.class();
         let slot = slot(class);
         let mut inner = self.inner.lock();
-        if inner.gone || inner.close.is_some() {
+        if inner.gone {
             return Pushed::Closed;
+        }
+        inner.shared |= item.frame.is_shared();
+        if inner.fading {
+            inner.queue.push(item);
+            return Pushed::Queued;
         }
         let limit = match class {
             Class::Control => limits.queue_control_bytes,
@@ -153,10 +201,12 @@ impl Link {
                 Class::Message => return Pushed::Full,
                 Class::Presence => shed = inner.shed_presence(size, limit),
                 Class::Control => {
-                    inner.close = Some(Box::new(
-                        StreamError::new(StreamCondition::ResourceConstraint)
-                            .text("the client does not read what it asked for"),
-                    ));
+                    inner.close.get_or_insert_with(|| {
+                        Box::new(
+                            StreamError::new(StreamCondition::ResourceConstraint)
+                                .text("the client does not read what it asked for"),
+                        )
+                    });
                     wake(inner);
                     return Pushed::Closed;
                 }
@@ -173,60 +223,92 @@ impl Link {
     /// Takes everything out of the queue (`into` must be empty) and registers the task for what comes next.
     /// True if the stream is to be ended: see [`Link::wish`].
     pub fn take(&self, cx: &mut Context<'_>, into: &mut Batch) -> bool {
-        self.take_some(cx, into, u32::MAX).ending
+        self.take_some(cx, into, u32::MAX, 0).ending
     }
 
     /// The same, but stops before more than `bytes` are taken; one frame is always taken. What stays is within the
-    /// limits of the queue, which a connection's own buffers need not be.
-    pub fn take_some(&self, cx: &mut Context<'_>, into: &mut Batch, bytes: u32) -> Taken {
+    /// limits of the queue, which a connection's own buffers need not be. `now` is the node's second.
+    pub fn take_some(&self, cx: &mut Context<'_>, into: &mut Batch, bytes: u32, now: u32) -> Taken {
         let mut inner = self.inner.lock();
         if !inner.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
             inner.waker = Some(cx.waker().clone());
         }
         let ending = inner.close.is_some();
+        if inner.fading {
+            return Taken { ending, more: false, ask: false };
+        }
+        if let Inner { queue, bytes: counts, ack: Some(ack), .. } = &mut *inner {
+            let more = ack.take(queue, counts, into, bytes, now);
+            let ask = !more && ack.ask(now);
+            if !into.is_empty() {
+                notify(inner, None);
+            }
+            return Taken { ending, more, ask };
+        }
         if inner.queue.is_empty() {
-            return Taken { ending, more: false };
+            return Taken { ending, more: false, ask: false };
         }
-        if inner.bytes.iter().sum::<u32>() <= bytes {
-            if inner.queue.len() > FEW {
-                std::mem::swap(&mut inner.queue, into);
-            } else {
-                // The last batch before a session falls quiet is a small one: it leaves no buffer behind.
-                into.extend(inner.queue.drain(..));
-                inner.queue.shrink_to_fit();
+        let more = inner.bytes.iter().sum::<u32>() > bytes;
+        if more {
+            let Inner { queue, bytes: counts, .. } = &mut *inner;
+            let (mut count, mut sum) = (0, 0_u32);
+            for item in queue.iter() {
+                let size = item.size();
+                if count > 0 && sum + size > bytes {
+                    break;
+                }
+                counts[slot(item.frame.class())] -= size;
+                sum += size;
+                count += 1;
             }
+            into.extend(queue.drain(..count));
+        } else if inner.queue.len() > FEW {
+            std::mem::swap(&mut inner.queue, into);
             inner.bytes = [0; 3];
-            let emptied = inner.emptied.take();
-            drop(inner);
-            if let Some(waker) = emptied {
-                waker.wake();
-            }
-            return Taken { ending, more: false };
+        } else {
+            // The last batch before a session falls quiet is a small one: it leaves no buffer behind.
+            into.extend(inner.queue.drain(..));
+            inner.queue.shrink_to_fit();
+            inner.bytes = [0; 3];
         }
-        let Inner { queue, bytes: counts, .. } = &mut *inner;
-        let (mut count, mut sum) = (0, 0_u32);
-        for item in queue.iter() {
-            let size = item.size();
-            if count > 0 && sum + size > bytes {
-                break;
-            }
-            counts[slot(item.frame.class())] -= size;
-            sum += size;
-            count += 1;
+        let more = !inner.queue.is_empty();
+        if inner.shared {
+            into.iter().for_each(|item| item.frame.arrived());
+            inner.shared = more;
         }
-        into.extend(queue.drain(..count));
-        Taken { ending, more: !queue.is_empty() }
+        if inner.watch.is_some() {
+            let stored = into.iter().rev().find_map(|item| item.frame.stored());
+            notify(inner, stored);
+        }
+        Taken { ending, more, ask: false }
+    }
+
+    /// Begins to watch messages out of the store; what was watched before is forgotten. One watcher at a time.
+    pub fn watch(&self) {
+        self.inner.lock().watch = Some(Box::default());
+    }
+    /// Nobody watches any more.
+    pub fn unwatch(&self) {
+        self.inner.lock().watch = None;
+    }
+    /// How far the stored messages came, and the task to wake when that changes.
+    pub fn progress(&self, cx: &mut Context<'_>) -> Progress {
+        let mut inner = self.inner.lock();
+        let mut progress = Progress { through: 0, empty: inner.queue.is_empty(), gone: inner.gone };
+        if let Some(watch) = &mut inner.watch {
+            progress.through = watch.through;
+            watch.waker = Some(cx.waker().clone());
+        }
+        progress
     }
 
     /// Waits until the queue has been taken or the connection is gone. One waiter at a time.
     pub fn emptied(&self) -> impl Future<Output = ()> + '_ {
+        self.watch();
         std::future::poll_fn(|cx| {
-            let mut inner = self.inner.lock();
-            if inner.queue.is_empty() || inner.gone || inner.close.is_some() {
-                return std::task::Poll::Ready(());
-            }
-            inner.emptied = Some(Box::new(cx.waker().clone()));
-            std::task::Poll::Pending
+            let Progress { empty, gone, .. } = self.progress(cx);
+            let ready = empty || gone || self.wish().is_some();
+            if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
         })
     }
 
@@ -242,9 +324,16 @@ impl Link {
     /// Asks the connection's task to end the stream with this error. The first wish counts.
     pub fn close(&self, why: StreamError) {
         let mut inner = self.inner.lock();
-        if inner.close.is_none() && !inner.gone {
-            inner.close = Some(Box::new(why));
-            wake(inner);
+        if inner.close.is_some() || inner.gone {
+            return;
+        }
+        inner.close = Some(Box::new(why));
+        // Nobody holds the line: who is about to take it has to see to it.
+        let heir = inner.ack.as_deref_mut().filter(|ack| ack.is_free()).and_then(Ack::give_up);
+        let watcher = inner.watch.as_mut().and_then(|watch| watch.waker.take());
+        wake(inner);
+        for waker in [heir, watcher].into_iter().flatten() {
+            waker.wake();
         }
     }
 
@@ -253,16 +342,24 @@ impl Link {
         self.inner.lock().close.as_deref().cloned()
     }
 
-    /// Marks the line as dead and returns what was still in the queue.
-    pub fn end(&self) -> Vec<Item> {
+    /// Marks the line as dead and returns what it still held: what was not acknowledged, then the queue.
+    pub fn end(&self) -> Vec<Left> {
         let mut inner = self.inner.lock();
-        inner.gone = true;
-        inner.waker = None;
-        if let Some(waker) = inner.emptied.take() {
-            waker.wake();
+        let left = inner.left();
+        inner.die();
+        left
+    }
+
+    /// The same in steps: while this returns something the line takes more in, which comes out the next time. Nothing
+    /// means that the line is dead.
+    pub fn fade(&self) -> Vec<Left> {
+        let mut inner = self.inner.lock();
+        inner.fading = true;
+        let left = inner.left();
+        if left.is_empty() {
+            inner.die();
         }
-        inner.bytes = [0; 3];
-        std::mem::take(&mut inner.queue).into_vec()
+        left
     }
 
     /// Sets the alarm to a second of the node's clock.
@@ -276,13 +373,14 @@ impl Link {
     /// Rings the alarm if it is due: called by the sweep.
     pub fn sweep(&self, now: u32) {
         if self.deadline() <= now {
-            self.rung.store(1, Ordering::Relaxed);
+            self.signals.fetch_or(RANG, Ordering::Relaxed);
             wake(self.inner.lock());
         }
     }
     /// Whether the alarm rang since the last call.
     pub fn rang(&self) -> bool {
-        self.rung.load(Ordering::Relaxed) != 0 && self.rung.swap(0, Ordering::Relaxed) != 0
+        self.signals.load(Ordering::Relaxed) & RANG != 0
+            && self.signals.fetch_and(!RANG, Ordering::AcqRel) & RANG != 0
     }
     /// Bytes in the queue.
     pub fn queued_bytes(&self) -> u32 {
@@ -297,6 +395,24 @@ impl Default for Link {
 }
 
 impl Inner {
+    fn left(&mut self) -> Vec<Left> {
+        self.bytes = [0; 3];
+        let Inner { queue, ack, .. } = self;
+        let unacked = ack.as_deref_mut().map(|ack| ack.drain().collect::<Vec<_>>());
+        let mut left = unacked.unwrap_or_default();
+        left.extend(std::mem::take(queue).into_iter().map(|item| Left { item, sent: None }));
+        left
+    }
+    fn die(&mut self) {
+        self.gone = true;
+        self.waker = None;
+        let heir = self.ack.as_deref_mut().and_then(Ack::give_up);
+        self.ack = None;
+        let watcher = self.watch.as_mut().and_then(|watch| watch.waker.take());
+        for waker in [heir, watcher].into_iter().flatten() {
+            waker.wake();
+        }
+    }
     /// Removes waiting presence of the sender of this one: only the newest counts. Everything else keeps its place.
     fn forget_older(&mut self, newer: &Frame) {
         let Some(from) = newer.head().raw_from(newer.bytes()) else { return };
@@ -331,7 +447,18 @@ impl Inner {
     }
 }
 
-fn wake(mut inner: parking_lot::MutexGuard<'_, Inner>) {
+/// Tells the watcher of stored messages how far they came.
+pub(super) fn notify(mut inner: parking_lot::MutexGuard<'_, Inner>, stored: Option<u64>) {
+    let Some(watch) = &mut inner.watch else { return };
+    watch.through = stored.unwrap_or(watch.through);
+    let waker = watch.waker.take();
+    drop(inner);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+pub(super) fn wake(mut inner: parking_lot::MutexGuard<'_, Inner>) {
     let waker = inner.waker.take();
     drop(inner);
     if let Some(waker) = waker {
@@ -339,7 +466,7 @@ fn wake(mut inner: parking_lot::MutexGuard<'_, Inner>) {
     }
 }
 
-const fn slot(class: Class) -> usize {
+pub(super) const fn slot(class: Class) -> usize {
     match class {
         Class::Control => 0,
         Class::Message => 1,
@@ -392,7 +519,8 @@ mod tests {
         let mut ids = Vec::new();
         for (budget, more) in [(1, true), (all / 3, true), (all, false), (all, false)] {
             let mut batch = Batch::new();
-            assert_eq!(link.take_some(&mut cx, &mut batch, budget), Taken { ending: false, more });
+            let taken = link.take_some(&mut cx, &mut batch, budget, 0);
+            assert_eq!(taken, Taken { ending: false, more, ask: false });
             ids.extend(batch.iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()));
         }
         assert_eq!((ids, link.queued_bytes()), (vec!["0".into(), "1".into(), "2".into()], 0));

@@ -3,6 +3,7 @@
 //! A session costs what `tests/sizes.rs` says and not a byte more for features that it does not use: a
 //! feature's state is one bit in [`Flags`] or a boxed slot that is absent until used.
 
+pub mod ack;
 pub mod flags;
 pub mod link;
 pub mod links;
@@ -17,8 +18,9 @@ use parking_lot::Mutex;
 use crate::account::Account;
 use crate::frame::Frame;
 
+pub use ack::{Management, Terms};
 pub use flags::Flags;
-pub use link::{Batch, Item, Link, Pushed, Stamp, Taken, Urgency};
+pub use link::{Batch, Item, Link, Progress, Pushed, Stamp, Taken, Urgency};
 pub use links::Links;
 pub use slots::{Slot, Slots};
 

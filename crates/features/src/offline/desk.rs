@@ -358,7 +358,7 @@ async fn hand_over(node: &Arc<Node>, session: &Arc<Session>, messages: Vec<Waiti
     let (mut count, mut through) = (0, 0);
     for message in messages {
         // Nothing to deliver if it cannot be read; it goes with the others.
-        if let Some(frame) = Frame::from_store(&message.stanza) {
+        if let Some(frame) = Frame::from_store(&message.stanza, message.seq) {
             loop {
                 if !takes(session) {
                     return (count, through);

@@ -3,8 +3,9 @@
 use stanza::{Element, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
 use xml::{Ns, Tree, Writer};
 
-use super::{Did, Taken};
+use super::{Did, Taken, Work};
 use crate::c2s::{Connection, Phase};
+use crate::sm;
 
 impl Connection {
     /// A stanza before a resource is bound: nothing but the request for one.
@@ -56,5 +57,19 @@ impl Connection {
                 Ok(Did::Bound(session, out))
             }
         }
+    }
+
+    /// Instead of binding a resource the client goes on with a lost stream: XEP-0198 section 5.
+    pub(super) fn resume(&mut self, bytes: &[u8]) -> Taken {
+        let limits = self.service.node.limits().negotiation();
+        let tree = Tree::parse(bytes, &self.scope, &limits)?;
+        let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
+        let Some(principal) = &state.principal else {
+            return Err(StreamCondition::NotAuthorized.into());
+        };
+        let account = principal.jid.as_ref();
+        state.work =
+            Some(Work::Resume(sm::resume(&self.service.node, &principal.host, account, tree.root())));
+        Ok(Did::Waits)
     }
 }

@@ -25,6 +25,7 @@ use xml::{Ns, Reader};
 
 use crate::c2s::{Connection, Next, Phase};
 use crate::service::{Service, TlsPolicy};
+use crate::sm;
 
 /// Bytes of answers that may wait for a peer that has no resource yet.
 const ANSWERS: usize = 8 * 1024;
@@ -48,6 +49,8 @@ pub(crate) enum Work {
     Password(BoxFuture<'static, Result<(Option<Found>, bool), Fault>>),
     /// The account, after a certificate proved who it is.
     Account(BoxFuture<'static, Result<Option<Found>, Fault>>),
+    /// A session to be resumed.
+    Resume(BoxFuture<'static, sm::Answer>),
 }
 
 /// State of negotiation.
@@ -120,6 +123,8 @@ pub(crate) enum Did {
     Waits,
     /// A resource is bound; the answer to the client.
     Bound(Arc<throng_core::Session>, Vec<u8>),
+    /// A session goes on; the answer to the client.
+    Resumed(Arc<throng_core::Session>, Vec<u8>),
 }
 
 pub(crate) type Taken = Result<Did, StreamError>;
@@ -144,6 +149,7 @@ impl Connection {
                     Work::Credentials(f) => f.as_mut().poll(cx).map(Ready::Credentials),
                     Work::Password(f) => f.as_mut().poll(cx).map(Ready::Password),
                     Work::Account(f) => f.as_mut().poll(cx).map(Ready::Account),
+                    Work::Resume(f) => f.as_mut().poll(cx).map(Ready::Resume),
                 };
                 match done {
                     Poll::Pending => break,
@@ -224,10 +230,13 @@ impl Connection {
             }
             Ok(Did::Bound(session, bytes)) => {
                 self.stream.queue(&bytes, lent);
-                self.settle();
-                let node = &self.service.node;
-                self.link.set_deadline(node.seconds().saturating_add(node.limits().idle_seconds));
-                self.phase = Phase::Bound(session);
+                self.bound(session);
+                return Some(Next::Again);
+            }
+            Ok(Did::Resumed(session, bytes)) => {
+                tracing::debug!(jid = %session.jid, peer = %self.stream.facts().peer, "session resumed");
+                self.stream.queue(&bytes, lent);
+                self.adopt(session);
                 return Some(Next::Again);
             }
         }
@@ -256,6 +265,11 @@ impl Connection {
             (Stage::Authentication, Some(Ns::Tls)) => self.starttls(&name),
             (Stage::Authentication, Some(Ns::Sasl)) => self.sasl(&name, bytes),
             (Stage::Resource, Some(Ns::Client)) => self.bind(bytes),
+            (Stage::Resource, Some(Ns::Sm3 | Ns::Sm2)) if name == "resume" => self.resume(bytes),
+            // XEP-0198 section 3: neither before authentication nor, but for resuming, before binding.
+            (Stage::Authentication | Stage::Resource, Some(ns @ (Ns::Sm3 | Ns::Sm2))) => {
+                Ok(Did::Said(sm::unexpected(ns)))
+            }
             (_, Some(Ns::Client)) if matches!(name.as_str(), "message" | "presence" | "iq") => {
                 // RFC 6120 section 4.9.3.12: nothing is handled before authentication.
                 Err(StreamError::new(StreamCondition::NotAuthorized).text("log in before you send stanzas"))
@@ -291,6 +305,7 @@ pub(crate) enum Ready {
     Credentials(Result<Option<Found>, Fault>),
     Password(Result<(Option<Found>, bool), Fault>),
     Account(Result<Option<Found>, Fault>),
+    Resume(sm::Answer),
 }
 
 /// Checks a password against what is stored, away from the routing threads.

@@ -13,6 +13,7 @@ use xml::{Ns, Tree, Writer};
 
 use super::{Did, Negotiation, Ready, Taken, Work, check_password};
 use crate::c2s::{Connection, Phase};
+use crate::sm;
 
 impl Connection {
     fn state(&mut self) -> Option<&mut Negotiation> {
@@ -162,6 +163,11 @@ impl Connection {
                     self.admit()
                 }
                 None => self.failed_login(Failure::NotAuthorized, "no account"),
+            },
+            Ready::Resume(answer) => match answer {
+                sm::Answer::Resumed(session, bytes) => Ok(Did::Resumed(session, bytes)),
+                sm::Answer::Failed(bytes) => Ok(Did::Said(bytes)),
+                sm::Answer::Ended(error) => Err(error),
             },
         }
     }

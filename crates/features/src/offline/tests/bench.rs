@@ -169,7 +169,6 @@ impl Bench {
     /// The connection is gone.
     pub(super) fn offline(&self, session: &Arc<Session>) {
         self.node.end_session(session);
-        self.node.leftover(session);
     }
 
     /// Polls everything often enough that only what a gate holds is left.

@@ -1,0 +1,462 @@
+//! Acknowledgement on a link: what was sent and not acknowledged, what was handled, and the hand-over of the line.
+//!
+//! XEP-0198 1.6.3 sections 4 and 5, without its syntax, which `streams` speaks. [`Ack`] is absent until it is enabled.
+//! What leaves the queue is kept here until the peer has acknowledged it; when that is more than the limit, nothing more
+//! leaves the queue, and the queue's own limits do the rest.
+//!
+//! A line that may be resumed has one holder at a time: a connection, or the task that waits for another one
+//! (*dormant*). Who wants the line says so ([`Link::claim`]) and wakes the holder. The holder finishes the stanza that is
+//! under way and lets go ([`Link::release`]), which wakes the claimant; it finds nobody in the way and is the holder
+//! from then on ([`Link::poll_claim`]).
+//!
+//! The trap: between `release` and the successful `poll_claim` nobody holds the line. Whoever gives up its claim then
+//! must see to the session: [`Link::unclaim`] says so.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use super::link::{Batch, Inner, Item, Link, Stamp, WANTED, notify, slot, wake};
+use crate::frame::{Class, Frame};
+
+/// Stanzas without an acknowledgement after which one is asked for, also if none of them is worth it.
+const ASK_STANZAS: usize = 20;
+/// The same in bytes.
+const ASK_BYTES: u32 = 16 * 1024;
+/// Room in the list of unacknowledged stanzas that is kept while it is empty.
+const KEPT: usize = 16;
+/// Bytes of a token.
+pub const TOKEN: usize = 16;
+
+/// What a host allows of acknowledgement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Management {
+    /// Seconds for which a lost stream may be resumed; 0 is never.
+    pub resume_seconds: u32,
+    /// Bytes of unacknowledged stanzas beyond which nothing more is sent.
+    pub unacked_bytes: u32,
+    /// Where clients should come back to: `host`, `host:port`; empty says nothing.
+    pub location: String,
+}
+
+/// What one stream was allowed when it enabled acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Seconds for which the stream may be resumed; 0 is never.
+    pub seconds: u32,
+    /// Bytes of unacknowledged stanzas beyond which nothing more is sent.
+    pub bytes: u32,
+    /// The older of the two namespaces is spoken.
+    pub old: bool,
+}
+
+/// An acknowledgement of more than was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooHigh {
+    /// What the peer says it has handled.
+    pub h: u32,
+    /// What was sent.
+    pub sent: u32,
+}
+
+/// Why a line cannot be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The token is not that of this line, or it cannot be resumed.
+    Unknown,
+    /// The peer says it has handled more than was sent.
+    TooHigh(TooHigh),
+}
+
+/// A stanza that a line still held when it died.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// The stanza.
+    pub item: Item,
+    /// Second of the node's clock at which it was written to the peer, which did not acknowledge it.
+    pub sent: Option<u32>,
+}
+
+struct Sent {
+    frame: Frame,
+    at: u32,
+    stamp: Stamp,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Connection,
+    Dormant,
+    Nobody,
+}
+
+struct Claimant {
+    who: u64,
+    waker: Option<Waker>,
+}
+
+/// Counters and unacknowledged stanzas of one line.
+pub(super) struct Ack {
+    token: [u8; TOKEN],
+    terms: Terms,
+    /// Stanzas written, acknowledged by the peer, and handled for the peer; all wrap.
+    sent: u32,
+    acked: u32,
+    handled: u32,
+    /// Of `unacked`.
+    bytes: u32,
+    unacked: VecDeque<Sent>,
+    /// So many from the end of `unacked` are to be written again.
+    again: u32,
+    /// Second at which an acknowledgement was asked for that has not come.
+    asked: Option<u32>,
+    /// Something that is worth asking for was sent since the last time.
+    worth: bool,
+    holder: Holder,
+    claimant: Option<Box<Claimant>>,
+}
+
+impl Ack {
+    /// Moves what may be written now into `into`. The same rules as for [`Link::take_some`]; true if there is more.
+    pub(super) fn take(
+        &mut self,
+        queue: &mut Batch,
+        counts: &mut [u32; 3],
+        into: &mut Batch,
+        bytes: u32,
+        now: u32,
+    ) -> bool {
+        let mut sum = 0_u32;
+        while self.again > 0 {
+            let sent = &self.unacked[self.unacked.len() - self.again as usize];
+            let item = Item { frame: sent.frame.clone(), stamp: sent.stamp };
+            let size = item.size();
+            if sum > 0 && sum + size > bytes {
+                return true;
+            }
+            sum += size;
+            into.push(item);
+            self.again -= 1;
+            self.worth = true;
+        }
+        let mut count = 0;
+        for item in queue.iter() {
+            let size = item.size();
+            if self.bytes >= self.terms.bytes || sum > 0 && sum + size > bytes {
+                break;
+            }
+            let class = item.frame.class();
+            counts[slot(class)] -= size;
+            sum += size;
+            count += 1;
+            self.bytes += size;
+            self.sent = self.sent.wrapping_add(1);
+            self.worth |= class != Class::Presence;
+            self.unacked.push_back(Sent { frame: item.frame.clone(), at: now, stamp: item.stamp });
+        }
+        into.extend(queue.drain(..count));
+        if queue.is_empty() {
+            queue.shrink_to_fit();
+        }
+        !queue.is_empty() && self.bytes < self.terms.bytes
+    }
+
+    /// Whether an acknowledgement is to be asked for now; it counts as asked for then.
+    pub(super) fn ask(&mut self, now: u32) -> bool {
+        let ask = self.asked.is_none()
+            && !self.unacked.is_empty()
+            && (self.worth || self.unacked.len() >= ASK_STANZAS || self.bytes >= ASK_BYTES);
+        if ask {
+            self.asked = Some(now);
+            self.worth = false;
+        }
+        ask
+    }
+
+    /// What the peer has got is forgotten; returns the highest number of the store among it.
+    fn acknowledge(&mut self, h: u32) -> Result<Option<u64>, TooHigh> {
+        let count = h.wrapping_sub(self.acked);
+        if count > self.sent.wrapping_sub(self.acked) {
+            return Err(TooHigh { h, sent: self.sent });
+        }
+        let mut stored = None;
+        for _ in 0..count {
+            let Some(sent) = self.unacked.pop_front() else { break };
+            self.bytes -= sent.size();
+            sent.frame.arrived();
+            stored = sent.frame.stored().or(stored);
+        }
+        self.acked = h;
+        self.asked = None;
+        self.again = self.again.min(self.unacked.len() as u32);
+        if self.unacked.is_empty() {
+            self.worth = false;
+            if self.unacked.capacity() > KEPT {
+                self.unacked = VecDeque::new();
+            }
+        }
+        Ok(stored)
+    }
+
+    fn matches(&self, token: &[u8]) -> bool {
+        self.terms.seconds > 0 && base::secret::constant_time_eq(&self.token, token)
+    }
+
+    /// Everything that was not acknowledged, oldest first.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Left> + '_ {
+        self.bytes = 0;
+        self.again = 0;
+        self.unacked.drain(..).map(|sent| Left {
+            item: Item { frame: sent.frame, stamp: sent.stamp },
+            sent: Some(sent.at),
+        })
+    }
+    /// Who waits for a line that will not come any more.
+    pub(super) fn give_up(&mut self) -> Option<Waker> {
+        self.claimant.as_mut()?.waker.take()
+    }
+    /// Whether nobody would notice a wish to close.
+    pub(super) fn is_free(&self) -> bool {
+        self.holder == Holder::Nobody
+    }
+}
+
+impl Sent {
+    fn size(&self) -> u32 {
+        super::link::size(&self.frame)
+    }
+}
+
+impl Link {
+    /// Begins to count and to keep what is sent. The token by which the line can be claimed, made up by the caller, is
+    /// of no use if [`Terms::seconds`] is 0. False if it was enabled before.
+    pub fn enable(&self, terms: Terms, token: [u8; TOKEN]) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.ack.is_some() || inner.gone {
+            return false;
+        }
+        inner.ack = Some(Box::new(Ack {
+            token,
+            terms,
+            sent: 0,
+            acked: 0,
+            handled: 0,
+            bytes: 0,
+            unacked: VecDeque::new(),
+            again: 0,
+            asked: None,
+            worth: false,
+            holder: Holder::Connection,
+            claimant: None,
+        }));
+        true
+    }
+
+    fn ack<T>(&self, f: impl FnOnce(&mut Ack) -> T) -> Option<T> {
+        self.inner.lock().ack.as_deref_mut().map(f)
+    }
+
+    /// The terms, if acknowledgement is enabled.
+    pub fn terms(&self) -> Option<Terms> {
+        self.ack(|ack| ack.terms)
+    }
+    /// Counts a stanza of the peer as handled: it is where it must survive.
+    pub fn count_handled(&self) {
+        self.ack(|ack| ack.handled = ack.handled.wrapping_add(1));
+    }
+    /// Stanzas of the peer that were handled, modulo 2^32.
+    pub fn handled(&self) -> u32 {
+        self.ack(|ack| ack.handled).unwrap_or_default()
+    }
+    /// Second at which the peer was asked for an acknowledgement that has not come.
+    pub fn asked(&self) -> Option<u32> {
+        self.ack(|ack| ack.asked).flatten()
+    }
+    /// Only now the peer can have got the request for an acknowledgement.
+    pub fn put_off(&self, now: u32) {
+        self.ack(|ack| ack.asked = ack.asked.map(|_| now));
+    }
+    /// Bytes of what was sent and not acknowledged.
+    pub fn unacked_bytes(&self) -> u32 {
+        self.ack(|ack| ack.bytes).unwrap_or_default()
+    }
+    /// Whether the line waits for another connection.
+    pub fn is_dormant(&self) -> bool {
+        self.ack(|ack| ack.holder == Holder::Dormant).unwrap_or_default()
+    }
+
+    /// The peer has handled `h` stanzas.
+    ///
+    /// # Errors
+    /// If these are more than were sent.
+    pub fn acknowledge(&self, h: u32) -> Result<(), TooHigh> {
+        let mut inner = self.inner.lock();
+        let Some(ack) = &mut inner.ack else { return Ok(()) };
+        let stored = ack.acknowledge(h)?;
+        notify(inner, stored);
+        Ok(())
+    }
+
+    /// The connection is gone without a farewell. True if the line may be resumed: it is dormant until the alarm rings.
+    pub fn lose(&self, now: u32) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.gone || inner.fading || inner.close.is_some() {
+            return false;
+        }
+        let Some(ack) = inner.ack.as_deref_mut().filter(|ack| ack.terms.seconds > 0) else { return false };
+        ack.holder = Holder::Dormant;
+        ack.asked = None;
+        let deadline = now.saturating_add(ack.terms.seconds);
+        inner.waker = None;
+        self.set_deadline(deadline);
+        true
+    }
+
+    /// Wants the line for the connection `who`, whose peer has handled `h` stanzas. A claim replaces an earlier one.
+    ///
+    /// # Errors
+    /// If the token is wrong, or `h` cannot be right. Nothing has changed then.
+    pub fn claim(&self, token: &[u8], h: u32, who: u64) -> Result<(), Refused> {
+        let mut inner = self.inner.lock();
+        if inner.gone || inner.fading || inner.close.is_some() {
+            return Err(Refused::Unknown);
+        }
+        let ack = inner.ack.as_deref_mut().filter(|ack| ack.matches(token)).ok_or(Refused::Unknown)?;
+        if h.wrapping_sub(ack.acked) > ack.sent.wrapping_sub(ack.acked) {
+            return Err(Refused::TooHigh(TooHigh { h, sent: ack.sent }));
+        }
+        let earlier = ack.claimant.replace(Box::new(Claimant { who, waker: None }));
+        self.signals.fetch_or(WANTED, Ordering::Release);
+        wake(inner);
+        if let Some(waker) = earlier.and_then(|c| c.waker) {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// True when the line is the caller's; false if it never will be.
+    pub fn poll_claim(&self, cx: &mut Context<'_>, who: u64) -> Poll<bool> {
+        let mut inner = self.inner.lock();
+        let dead = inner.gone || inner.fading || inner.close.is_some();
+        let Some(ack) = inner.ack.as_deref_mut() else { return Poll::Ready(false) };
+        let Some(claimant) = ack.claimant.as_deref_mut().filter(|c| c.who == who) else {
+            return Poll::Ready(false);
+        };
+        if dead {
+            return Poll::Ready(false);
+        }
+        if ack.holder != Holder::Nobody {
+            claimant.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        ack.holder = Holder::Connection;
+        ack.claimant = None;
+        Poll::Ready(true)
+    }
+
+    /// Takes a claim back. True if nobody holds the line any more: the caller must see to it.
+    pub fn unclaim(&self, who: u64) -> bool {
+        let free = self.ack(|ack| {
+            if ack.claimant.as_ref().is_some_and(|c| c.who == who) {
+                ack.claimant = None;
+                return ack.holder == Holder::Nobody;
+            }
+            false
+        });
+        free.unwrap_or_default()
+    }
+
+    /// Whether another connection wants the line.
+    pub fn wanted(&self) -> bool {
+        self.signals.load(Ordering::Acquire) & WANTED != 0
+    }
+
+    /// Lets go of the line. False if nobody wants it any more: it stays the caller's.
+    pub fn release(&self) -> bool {
+        let mut inner = self.inner.lock();
+        self.signals.fetch_and(!WANTED, Ordering::AcqRel);
+        let Some(ack) = inner.ack.as_deref_mut() else { return false };
+        let Some(claimant) = &mut ack.claimant else { return false };
+        ack.holder = Holder::Nobody;
+        let waker = claimant.waker.take();
+        inner.waker = None;
+        drop(inner);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+
+    /// Goes on where another connection stopped: the peer has handled `h` stanzas, what is behind them is written again.
+    /// Returns what was handled of the peer's.
+    ///
+    /// # Errors
+    /// If the peer's count cannot be right.
+    pub fn resume(&self, h: u32) -> Result<u32, TooHigh> {
+        let mut inner = self.inner.lock();
+        let Some(ack) = inner.ack.as_deref_mut() else { return Err(TooHigh { h, sent: 0 }) };
+        let stored = ack.acknowledge(h)?;
+        ack.again = ack.unacked.len() as u32;
+        let handled = ack.handled;
+        notify(inner, stored);
+        Ok(handled)
+    }
+
+    /// Token and count of a line that could be resumed until now, for [`Remembered`].
+    pub fn epitaph(&self) -> Option<([u8; TOKEN], u32)> {
+        self.ack(|ack| (ack.terms.seconds > 0).then_some((ack.token, ack.handled))).flatten()
+    }
+
+    /// Takes what the peer may still read before the end: all but messages, which go on elsewhere.
+    pub fn take_answers(&self, into: &mut Batch) {
+        let mut inner = self.inner.lock();
+        let Inner { queue, bytes, .. } = &mut *inner;
+        queue.retain(|item| {
+            let class = item.frame.class();
+            if class == Class::Message {
+                return true;
+            }
+            bytes[slot(class)] -= item.size();
+            into.push(item.clone());
+            false
+        });
+    }
+}
+
+/// What was handled on lines that are dead, for clients that come too late (section 5: `<failed h=''/>`).
+///
+/// A fixed number of places; a newer one takes the place of an older. Absent until the first line dies.
+#[derive(Default)]
+pub struct Remembered(Mutex<Vec<Option<Epitaph>>>);
+
+struct Epitaph {
+    account: u64,
+    token: [u8; TOKEN],
+    handled: u32,
+}
+
+/// Places, a power of two.
+const REMEMBERED: usize = 4096;
+
+impl Remembered {
+    fn place(token: &[u8]) -> usize {
+        token.iter().take(2).fold(0, |at, byte| at << 8 | usize::from(*byte)) % REMEMBERED
+    }
+    /// Keeps the count of a line of the account with this hash.
+    pub fn keep(&self, account: u64, token: [u8; TOKEN], handled: u32) {
+        let mut places = self.0.lock();
+        if places.is_empty() {
+            places.resize_with(REMEMBERED, || None);
+        }
+        places[Self::place(&token)] = Some(Epitaph { account, token, handled });
+    }
+    /// The count, if it is known and was the same account's.
+    pub fn find(&self, account: u64, token: &[u8]) -> Option<u32> {
+        let places = self.0.lock();
+        let epitaph = places.get(Self::place(token))?.as_ref()?;
+        let right = epitaph.account == account && base::secret::constant_time_eq(&epitaph.token, token);
+        right.then_some(epitaph.handled)
+    }
+}
