@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_two_resources_got_is_lost_only_when_both_lose_it() {
-        let engine = Engine::new(&[&FEATURE, &crate::rfc6121::presence::FEATURE, &crate::rfc6121::roster::FEATURE, &crate::rfc6121::subscription::FEATURE, &crate::offline::FEATURE]);
+        let engine = Engine::new(&[&FEATURE, &crate::rfc6121::presence::FEATURE, &crate::rfc6121::roster::FEATURE, &crate::rfc6121::subscription::FEATURE]);
         engine.user("romeo");
         engine.user("juliet");
         let romeo = engine.connect("romeo", "orchard");
@@ -154,12 +154,10 @@ mod tests {
         phone.close();
         assert!(messages(&laptop).is_empty(), "the laptop has the one and will see to the other");
         laptop.close();
-        let juliet = engine.connect("juliet", "phone");
-        juliet.send("<presence/>");
-        engine.run();
-        let got = messages(&juliet);
-        assert_eq!(got.len(), 1, "{got:?}");
-        assert!(got[0].contains("id='2'") && got[0].matches("<delay ").count() == 1, "{got:?}");
+        // Without a store the sender is told.
+        let errors = romeo.recv();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains("id='2'") && errors[0].contains("<service-unavailable "), "{errors:?}");
     }
 
     /// What was sent to a client, found by trying.

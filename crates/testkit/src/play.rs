@@ -27,7 +27,7 @@
 //!
 //! The steps, in the words of [`What`]: `NAME connects` (to a bound resource), `NAME comes online` (connects, fetches the
 //! roster, sends presence, and forgets what came), `NAME is offered:` (stream features after the login), `NAME is
-//! refused CONDITION` (a login that fails), `NAME sends:`, `NAME receives:`, `NAME receives in any order:`,
+//! refused CONDITION` (a login that fails), `NAME authenticates` (up to the stream features, without a resource), `NAME sends:`, `NAME receives:`, `NAME receives in any order:`,
 //! `NAME receives nothing`, `NAME forgets what came`, `NAME disconnects`, `NAME loses the connection`,
 //! `NAME is disconnected [by CONDITION]`, `N seconds pass` (only over memory).
 //! What follows a colon is XML on indented lines, one or several stanzas.
@@ -113,6 +113,8 @@ pub struct Step {
 pub enum What {
     /// Logs in and binds.
     Connects(usize),
+    /// Logs in without binding.
+    Authenticates(usize),
     /// Logs in, fetches the roster, sends presence, and forgets what came.
     Online(usize),
     /// The login fails with this condition.

@@ -392,6 +392,9 @@ fn best(sessions: &[Arc<Session>]) -> Option<Arc<Session>> {
 
 /// The message with the time at which it was stored (XEP-0203 section 3).
 fn delayed(frame: &Frame, domain: &str, now: u64) -> Vec<u8> {
+    if frame.is_late() {
+        return frame.bytes().to_vec();
+    }
     let mut child = Vec::with_capacity(96);
     delay::write(&mut Writer::new(&mut child), domain, now);
     let mut out = Vec::new();

@@ -39,6 +39,8 @@ pub(super) struct Actor {
     scanner: Scanner,
     input: Vec<u8>,
     secure: bool,
+    /// It has a resource, bound or resumed.
+    pub(super) bound: bool,
     /// Its full address.
     pub(super) full: String,
     /// Stream features after the login.
@@ -62,13 +64,12 @@ impl From<String> for Refusal {
 }
 
 impl Actor {
-    /// From the first byte to a bound resource.
+    /// From the first byte to the stream features behind the login.
     pub(super) async fn login(
         io: Box<dyn Io>,
         domain: &str,
         user: &str,
         password: &str,
-        resource: &str,
     ) -> Result<Actor, Refusal> {
         let offered = Shape::read("<none/>")?;
         let mut actor = Actor {
@@ -76,6 +77,7 @@ impl Actor {
             scanner: Scanner::new(),
             input: Vec::new(),
             secure: false,
+            bound: false,
             full: String::new(),
             offered,
             early: VecDeque::new(),
@@ -87,7 +89,6 @@ impl Actor {
         }
         actor.authenticate(&features, user, password).await?;
         actor.offered = actor.open(domain).await?;
-        actor.bind(resource).await?;
         Ok(actor)
     }
 
@@ -169,7 +170,8 @@ impl Actor {
         self.send(&format!("<auth xmlns='{ns}' mechanism='{mechanism}'>{text}</auth>")).await
     }
 
-    async fn bind(&mut self, resource: &str) -> Result<(), Refusal> {
+    /// Asks for a resource.
+    pub(super) async fn bind(&mut self, resource: &str) -> Result<(), Refusal> {
         let wanted =
             if resource.is_empty() { String::new() } else { format!("<resource>{resource}</resource>") };
         self.send(&format!(
@@ -179,6 +181,7 @@ impl Actor {
         let answer = self.element().await?;
         let jid = answer.child("bind").and_then(|bind| bind.child("jid"));
         self.full = jid.ok_or_else(|| refusal(&answer))?.text.clone();
+        self.bound = true;
         Ok(())
     }
 
@@ -217,7 +220,9 @@ impl Actor {
                 Scan::Open { end, .. } => (Some(Heard::Header), end),
                 Scan::Element { start, end } => {
                     let text = String::from_utf8_lossy(&self.input[start..end]).into_owned();
-                    (Some(Heard::Element(Shape::read(&text)?)), end)
+                    let shape = Shape::read(&text)?;
+                    self.bound |= shape.name == "resumed";
+                    (Some(Heard::Element(shape)), end)
                 }
                 Scan::Close { end } => (Some(Heard::Closed), end),
             };

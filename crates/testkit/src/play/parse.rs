@@ -127,6 +127,7 @@ fn step(play: &Play, line: &str, xml: Option<String>) -> Result<What, String> {
     }
     Ok(match does {
         "connects" => What::Connects(who),
+        "authenticates" => What::Authenticates(who),
         "comes online" => What::Online(who),
         "disconnects" => What::Disconnects(who),
         "loses the connection" => What::Loses(who),

@@ -94,6 +94,15 @@ impl Run<'_> {
     }
 
     async fn connect(&mut self, who: usize) -> Result<(), Refusal> {
+        let mut actor = self.authenticate(who).await?;
+        let client = &self.play.clients[who];
+        actor.bind(&client.resource).await?;
+        self.words.insert(format!("{}.full", client.name), actor.full.clone());
+        self.actors.insert(who, actor);
+        Ok(())
+    }
+
+    async fn authenticate(&mut self, who: usize) -> Result<Actor, Refusal> {
         let client = &self.play.clients[who];
         if self.actors.contains_key(&who) {
             return Err(format!("{} is connected already", client.name).into());
@@ -116,10 +125,7 @@ impl Run<'_> {
                 Box::new(stream)
             }
         };
-        let actor = Actor::login(io, &self.domain(), local, password, &client.resource).await?;
-        self.words.insert(format!("{}.full", client.name), actor.full.clone());
-        self.actors.insert(who, actor);
-        Ok(())
+        Actor::login(io, &self.domain(), local, password).await
     }
 
     async fn leave(&mut self, who: usize) -> Result<(), String> {
@@ -138,7 +144,8 @@ impl Run<'_> {
         for _ in 0..2 {
             self.syncs += 1;
             let id = format!("play-sync-{}", self.syncs);
-            for (who, actor) in &mut self.actors {
+            // Before it has a resource a client can ask nothing.
+            for (who, actor) in self.actors.iter_mut().filter(|(_, actor)| actor.bound) {
                 let name = &self.play.clients[*who].name;
                 actor.sync(&id).await.map_err(|message| format!("{name}: {message}"))?;
             }
@@ -154,6 +161,11 @@ impl Run<'_> {
                 Err(other) => Err(said(other)),
                 Ok(()) => Err("the login succeeds".to_owned()),
             },
+            What::Authenticates(who) => {
+                let actor = self.authenticate(*who).await.map_err(said)?;
+                self.actors.insert(*who, actor);
+                Ok(())
+            }
             What::Online(who) => {
                 self.connect(*who).await.map_err(said)?;
                 let hello = "<iq type='get' id='online'><query xmlns='jabber:iq:roster'/></iq><presence/>";
