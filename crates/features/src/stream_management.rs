@@ -92,8 +92,10 @@ mod tests {
         let management = defaults.management.as_ref().unwrap();
         assert_eq!((management.resume_seconds, management.unacked_bytes), (300, 262_144));
         assert_eq!(management.location, "");
-        let other =
-            host(&[("resume_seconds", Value::Int(0)), ("location", Value::Text("[2001:db8::1]:5222".into()))]);
+        let other = host(&[
+            ("resume_seconds", Value::Int(0)),
+            ("location", Value::Text("[2001:db8::1]:5222".into())),
+        ]);
         let management = other.management.as_ref().unwrap();
         assert_eq!((management.resume_seconds, management.location.as_str()), (0, "[2001:db8::1]:5222"));
         assert_eq!(
@@ -104,7 +106,12 @@ mod tests {
 
     #[test]
     fn section_4_what_was_sent_in_vain_goes_to_another_resource_with_its_time() {
-        let engine = Engine::new(&[&FEATURE, &crate::rfc6121::presence::FEATURE, &crate::rfc6121::roster::FEATURE, &crate::rfc6121::subscription::FEATURE]);
+        let engine = Engine::new(&[
+            &FEATURE,
+            &crate::rfc6121::presence::FEATURE,
+            &crate::rfc6121::roster::FEATURE,
+            &crate::rfc6121::subscription::FEATURE,
+        ]);
         engine.user("romeo");
         engine.user("juliet");
         let romeo = engine.connect("romeo", "orchard");
@@ -130,7 +137,12 @@ mod tests {
 
     #[test]
     fn what_two_resources_got_is_lost_only_when_both_lose_it() {
-        let engine = Engine::new(&[&FEATURE, &crate::rfc6121::presence::FEATURE, &crate::rfc6121::roster::FEATURE, &crate::rfc6121::subscription::FEATURE]);
+        let engine = Engine::new(&[
+            &FEATURE,
+            &crate::rfc6121::presence::FEATURE,
+            &crate::rfc6121::roster::FEATURE,
+            &crate::rfc6121::subscription::FEATURE,
+        ]);
         engine.user("romeo");
         engine.user("juliet");
         let romeo = engine.connect("romeo", "orchard");

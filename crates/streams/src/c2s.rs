@@ -129,7 +129,8 @@ impl Connection {
                 },
                 Next::Replaced => {
                     self.link = Arc::new(Link::new());
-                    let error = StreamError::new(StreamCondition::Conflict).text("the session was resumed elsewhere");
+                    let error =
+                        StreamError::new(StreamCondition::Conflict).text("the session was resumed elsewhere");
                     self.say_last(Some(&error), lent);
                 }
             }

@@ -98,7 +98,8 @@ fn is_true(element: &xml::Node<'_>, name: &str) -> bool {
 /// written before anything of the session's queue is.
 pub(crate) fn enable(session: &Session, element: xml::Node<'_>) -> Vec<u8> {
     let old = is_old(&element);
-    let Some(management) = &session.account.host().management else {
+    let host = session.account.host();
+    let Some(management) = &host.management else {
         return failed(old, StanzaCondition::FeatureNotImplemented, None);
     };
     // Nobody can log in as the same guest again.

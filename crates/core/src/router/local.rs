@@ -218,15 +218,17 @@ impl Node {
         except: Option<&Arc<Session>>,
     ) -> SmallVec<[Arc<Session>; 1]> {
         let mut sessions = account.sessions();
-        sessions.retain(|s| {
-            s.priority().is_some_and(|p| p >= 0) && !except.is_some_and(|e| Arc::ptr_eq(e, s))
-        });
+        sessions
+            .retain(|s| s.priority().is_some_and(|p| p >= 0) && !except.is_some_and(|e| Arc::ptr_eq(e, s)));
         if sessions.len() > 1 {
             frame.share(sessions.len());
         }
         sessions.retain(|session| {
             let taken = self.try_push(session, Item { frame: frame.clone(), stamp: Stamp::None }).is_ok();
-            taken || { frame.give_up(); false }
+            taken || {
+                frame.give_up();
+                false
+            }
         });
         sessions
     }
@@ -438,6 +440,8 @@ fn watched(account: &Account, frame: &Frame, work: &Work) -> Option<Frame> {
         && chain.may_want(frame.kind())
         && chain.wants(&Probe::of(frame.head(), account.flags.get()));
     wanted.then(|| frame.clone())
+}
+
 /// Messages that stay behind others of their kind in the store.
 fn kept(kind: Kind) -> bool {
     matches!(kind, Kind::Message(MessageType::Chat | MessageType::Normal))

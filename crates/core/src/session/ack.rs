@@ -208,10 +208,9 @@ impl Ack {
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Left> + '_ {
         self.bytes = 0;
         self.again = 0;
-        self.unacked.drain(..).map(|sent| Left {
-            item: Item { frame: sent.frame, stamp: sent.stamp },
-            sent: Some(sent.at),
-        })
+        self.unacked
+            .drain(..)
+            .map(|sent| Left { item: Item { frame: sent.frame, stamp: sent.stamp }, sent: Some(sent.at) })
     }
     /// Who waits for a line that will not come any more.
     pub(super) fn give_up(&mut self) -> Option<Waker> {
