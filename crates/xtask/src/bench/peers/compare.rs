@@ -51,6 +51,9 @@ pub(crate) struct Args {
     /// Measure these only.
     #[arg(long, value_enum, value_delimiter = ',')]
     part: Vec<Part>,
+    /// Prosody with its default, the incremental collector. Less memory, more CPU.
+    #[arg(long)]
+    incremental: bool,
     /// Short runs: to see that it works, not to judge.
     #[arg(long)]
     quick: bool,
@@ -99,7 +102,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .context("ejabberd and Prosody are needed from Debian's packages")?;
     let accounts = if args.quick { args.sessions / 4 } else { args.sessions };
     ensure!(accounts >= USERS, "--sessions {} are too few: at least {USERS} are needed", args.sessions);
-    let bench = Bench { program: throng::program(args.server.as_deref())?, accounts, quick: args.quick };
+    let program = throng::program(args.server.as_deref())?;
+    let bench = Bench { program, accounts, incremental: args.incremental, quick: args.quick };
     let wants = |part| args.part.is_empty() || args.part.contains(&part);
     let mut rows = Vec::new();
     if wants(Part::Memory) {
@@ -147,6 +151,7 @@ fn name(peer: Peer, form: Form) -> String {
 struct Bench {
     program: PathBuf,
     accounts: usize,
+    incremental: bool,
     quick: bool,
 }
 

@@ -135,6 +135,9 @@ pub(crate) struct Wanted {
     /// Throng's program; without it `cargo build --release` makes it.
     #[arg(long, value_name = "PATH")]
     pub(crate) server: Option<PathBuf>,
+    /// Prosody only: the incremental collector, its default, instead of the generational one. Less memory, more CPU.
+    #[arg(long)]
+    pub(crate) incremental: bool,
     /// Offer STARTTLS; Throng only.
     #[arg(long)]
     pub(crate) offer_tls: bool,
@@ -152,6 +155,7 @@ impl Wanted {
             form: Form::Usual,
             passwords: Passwords::Scram,
             server: None,
+            incremental: false,
             offer_tls: false,
         }
     }

@@ -181,7 +181,7 @@ fn configuration(wanted: &Wanted, folder: &Path, data: &Path, address: SocketAdd
          log = {{ warn = \"{log}\" }}\n\
          network_backend = \"epoll\"\n\
          network_settings = {{ tcp_backlog = 4096 }}\n\
-         gc = {{ mode = \"generational\" }}\n\
+         gc = {{ mode = \"{collector}\" }}\n\
          interfaces = {{ \"{ip}\" }}\n\
          c2s_ports = {{ {port} }}\n\
          c2s_direct_tls_ports = {{ }}\n\
@@ -194,6 +194,7 @@ fn configuration(wanted: &Wanted, folder: &Path, data: &Path, address: SocketAdd
          modules_enabled = {{ {modules}}}\n\
          modules_disabled = {{ {off}}}\n\
          VirtualHost \"{DOMAIN}\"\n",
+        collector = if wanted.incremental { "incremental" } else { "generational" },
         modules = list(modules),
         off = list(off),
         data = data.display(),
