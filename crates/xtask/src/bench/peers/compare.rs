@@ -199,8 +199,12 @@ impl Bench {
     }
 
     fn start(&self, peer: Peer, form: Form, contacts: usize) -> Result<Server> {
-        let wanted =
-            Wanted { form, server: Some(self.program.clone()), ..Wanted::new(self.accounts, contacts) };
+        let wanted = Wanted {
+            form,
+            incremental: self.incremental,
+            server: Some(self.program.clone()),
+            ..Wanted::new(self.accounts, contacts)
+        };
         let running = up(peer, &wanted)?;
         let profile = Profile {
             domain: DOMAIN.to_owned(),
