@@ -1,7 +1,10 @@
-//! What storage costs on SQLite: a bulk load, logins at several rates and several at once, offline messages.
+//! What storage costs on SQLite: a bulk load, logins at several rates and several at once, offline messages, vCards and
+//! searches.
 //!
 //! `cargo bench -p throng-store-sql` prints one line each. CPU is that of the whole process, user and system, from
-//! `getrusage`; resident memory from `/proc`. `ACCOUNTS=200000` is the default.
+//! `getrusage`; resident memory from `/proc`. `ACCOUNTS=200000` is the default,
+//! and `CARDS=20000`; `ONLY=search` leaves all but the accounts and
+//! the searches out.
 #![allow(unsafe_code, reason = "getrusage has no safe wrapper among our dependencies")]
 #![allow(
     clippy::disallowed_methods,
@@ -17,7 +20,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jid::Jid;
-use store::{AddressId, BulkItem, BulkRoster, NewAccount, OfflineMessage, Stores, Subscription};
+use store::{
+    AddressId, BulkItem, BulkRoster, NewAccount, OfflineMessage, Query, SearchPage, Searchable, Seek, Stores,
+    Subscription,
+};
 use throng_store_sql::{Options, SqlStores};
 
 fn cpu() -> Duration {
@@ -41,6 +47,10 @@ fn user(n: usize) -> Jid {
     Jid::parse(&format!("user{n}@localhost")).unwrap()
 }
 
+fn only_searches() -> bool {
+    std::env::var("ONLY").is_ok_and(|only| only == "search")
+}
+
 async fn load(stores: &Stores, accounts: usize) -> Vec<AddressId> {
     let (wall, used) = (Instant::now(), cpu());
     let credentials: Arc<[u8]> = vec![7; 300].into();
@@ -52,6 +62,9 @@ async fn load(stores: &Stores, accounts: usize) -> Vec<AddressId> {
         wall.elapsed().as_secs_f64(),
         (cpu() - used).as_secs_f64()
     );
+    if only_searches() {
+        return ids;
+    }
     let (wall, used) = (Instant::now(), cpu());
     let at = |n: usize| ids[n % accounts];
     let rosters = (0..accounts).map(|n| {
@@ -144,6 +157,85 @@ async fn messages(database: &Arc<SqlStores>, ids: &[AddressId], side: usize, eac
     );
 }
 
+const FIRST: [&str; 20] = [
+    "Ann", "Bob", "Carol", "Dave", "Eve", "Frank", "Grace", "Heidi", "Ivan", "Judy", "Karl", "Lena",
+    "Mallory", "Niaj", "Olivia", "Peggy", "Rupert", "Sybil", "Trent", "Walter",
+];
+
+/// vCards for the first accounts: 20 given names, 1000 family names.
+async fn cards(stores: &Stores, cards: usize) {
+    let (wall, used) = (Instant::now(), cpu());
+    let tasks: Vec<_> = (0..100)
+        .map(|task| {
+            let stores = stores.clone();
+            tokio::spawn(async move {
+                for n in (task..cards).step_by(100) {
+                    let (first, last) = (FIRST[n % 20], format!("Family{:03}", n / 20 % 1000));
+                    let shown = Searchable {
+                        name: format!("{first} {last}"),
+                        first: first.into(),
+                        nick: format!("nick{n}"),
+                        email: format!("{first}.{last}.{n}@example.com"),
+                        last,
+                    };
+                    stores.vcards.put(user(n).as_ref(), Some(vec![b'x'; 1000]), shown).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    println!(
+        "vcards: {cards} in {:.1} s, {:.1} us CPU each",
+        wall.elapsed().as_secs_f64(),
+        (cpu() - used).as_secs_f64() * 1e6 / cards as f64
+    );
+}
+
+/// Searches, one after the other: a page from each end and from the middle, the count, the index.
+async fn searches(stores: &Stores) {
+    let term = |text: &str| Some(text.to_owned());
+    let queries = [
+        ("everybody", Query::default()),
+        ("user name, all match", Query { user: term("user"), ..Query::default() }),
+        ("user name, few match", Query { user: term("user12345"), ..Query::default() }),
+        ("family name", Query { last: term("family123"), ..Query::default() }),
+        ("two names", Query { last: term("family1"), first: term("ann"), ..Query::default() }),
+        (
+            "two names that nobody has",
+            Query { last: term("family1"), first: term("annika"), ..Query::default() },
+        ),
+        ("any field, many match", Query { any: term("a"), ..Query::default() }),
+        ("any field, few match", Query { any: term("nick777"), ..Query::default() }),
+        ("nobody", Query { any: term("%"), ..Query::default() }),
+    ];
+    for (name, query) in queries {
+        let mut line = String::new();
+        let mut cursor = None;
+        for (what, seek) in [
+            ("first", Some(Seek::First)),
+            ("after", None),
+            ("last", Some(Seek::Last)),
+            ("from 5000", Some(Seek::Index(5000))),
+        ] {
+            let seek = seek.or_else(|| cursor.clone().map(Seek::After)).unwrap_or(Seek::First);
+            let (wall, mut found) = (Instant::now(), None);
+            for _ in 0..5 {
+                let page = SearchPage { seek: seek.clone(), limit: 50 };
+                found = Some(stores.directory.search("localhost", &query, page).await.unwrap());
+            }
+            let users = found.unwrap().users;
+            let took = wall.elapsed().as_secs_f64() * 200.0;
+            line += &format!(" {what} {took:.1} ms ({}),", users.len());
+            cursor = cursor.or_else(|| users.last().map(|user| user.cursor.clone()));
+        }
+        let wall = Instant::now();
+        let count = stores.directory.count("localhost", &query).await.unwrap();
+        println!("search: {name}:{line} count {:.1} ms ({count})", wall.elapsed().as_secs_f64() * 1e3);
+    }
+}
+
 fn main() {
     let accounts: usize = std::env::var("ACCOUNTS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000);
     let directory = support::Directory::new();
@@ -155,18 +247,23 @@ fn main() {
         println!("file: {} MB", std::fs::metadata(directory.file()).unwrap().len() >> 20);
 
         let database = support::open_at(&directory.file(), &Options::default(), clock).await.unwrap();
-        logins(&database, accounts, 1, 5000, None).await;
-        for side in [10, 100, 1000] {
-            logins(&database, accounts, side, 50_000 / side, None).await;
+        if !only_searches() {
+            logins(&database, accounts, 1, 5000, None).await;
+            for side in [10, 100, 1000] {
+                logins(&database, accounts, side, 50_000 / side, None).await;
+            }
+            for rate in [500u64, 2000, 5000, 10_000] {
+                let pause = Duration::from_millis(200);
+                let side = (rate / 5) as usize;
+                logins(&database, accounts, side, 15, Some(pause)).await;
+            }
+            for side in [1, 10, 100, 1000] {
+                messages(&database, &ids, side, (20_000 / side).min(500)).await;
+            }
         }
-        for rate in [500u64, 2000, 5000, 10_000] {
-            let pause = Duration::from_millis(200);
-            let side = (rate / 5) as usize;
-            logins(&database, accounts, side, 15, Some(pause)).await;
-        }
-        for side in [1, 10, 100, 1000] {
-            messages(&database, &ids, side, (20_000 / side).min(500)).await;
-        }
+        let number = std::env::var("CARDS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+        cards(&database.stores(), number.min(accounts)).await;
+        searches(&database.stores()).await;
         database.close().await;
     });
 }

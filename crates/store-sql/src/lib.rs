@@ -1,7 +1,8 @@
 //! Storage in SQL databases: SQLite now, with one set of statements that PostgreSQL and MySQL will share.
 //!
 //! Reads come from a pool; logins are grouped (`lane`); every write goes through one bounded queue and is answered when
-//! its transaction is on the disk (`writer`). Every call has a deadline. Left out: reading from replicas.
+//! its transaction is on the disk (`writer`), but for times of logouts (`seen`). Reads have deadlines, and so has the waiting
+//! of a write for its turn. Left out: reading from replicas.
 //!
 //! A new need is a file in `tables/` that implements its trait, its statements in `kit::Kit` and a migration. A new
 //! database is a file in `dialect/`, a variant in the enums there, and its migrations.
