@@ -24,6 +24,8 @@ macro_rules! plays {
 }
 
 plays! {
+    adhoc,
+    administration,
     caps,
     carbons,
     disco,

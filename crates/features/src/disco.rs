@@ -52,20 +52,20 @@ const OTHER_ITEMS: IqKey = IqKey::get(Target::Account, Ns::DiscoItems, "query");
 fn build(builder: &mut Builder<'_>) {
     builder.iq(SERVER_INFO, |r: &mut IqRequest<'_>| {
         if let Some(answer) = node_info(r, Target::Server) {
-            return IqFlow::Reply(Ok(answer));
+            return IqFlow::Reply(answer);
         }
         IqFlow::Reply(node(r).and_then(|node| info(&r.host.disco_server, node.as_deref())))
     });
     builder.iq(OWN_INFO, |r: &mut IqRequest<'_>| {
         if let Some(answer) = node_info(r, Target::OwnAccount) {
-            return IqFlow::Reply(Ok(answer));
+            return IqFlow::Reply(answer);
         }
         IqFlow::Reply(node(r).and_then(|node| info(&r.host.disco_account, node.as_deref())))
     });
     builder.iq(OTHER_INFO, |r: &mut IqRequest<'_>| other_info(r).unwrap_or_else(IqFlow::error));
     builder.iq(SERVER_ITEMS, |r: &mut IqRequest<'_>| {
         if let Some(answer) = node_items(r, Target::Server) {
-            return IqFlow::Reply(Ok(answer));
+            return IqFlow::Reply(answer);
         }
         let known = &r.host.disco_server.nodes;
         IqFlow::Reply(node(r).and_then(|node| match node {
@@ -76,7 +76,7 @@ fn build(builder: &mut Builder<'_>) {
     });
     builder.iq(OWN_ITEMS, |r: &mut IqRequest<'_>| {
         if let Some(answer) = node_items(r, Target::OwnAccount) {
-            return IqFlow::Reply(Ok(answer));
+            return IqFlow::Reply(answer);
         }
         let account = r.session.map(|session| &*session.account);
         IqFlow::Reply(node(r).and_then(|node| match node {
@@ -88,21 +88,23 @@ fn build(builder: &mut Builder<'_>) {
 }
 
 /// What a feature says of a node of its own.
-fn node_info(request: &IqRequest<'_>, target: Target) -> Option<Vec<u8>> {
+fn node_info(request: &IqRequest<'_>, target: Target) -> Option<IqAnswer> {
     let name = node(request).ok()??;
     let found = behind(request, target, &name, |node, query| node.info(query))?;
-    Some(query(Ns::DiscoInfo, Some(&name), |w| found.write(w)))
+    Some(found.map(|found| query(Ns::DiscoInfo, Some(&name), |w| found.write(w))))
 }
 
 /// The items of a feature's node.
-fn node_items(request: &IqRequest<'_>, target: Target) -> Option<Vec<u8>> {
+fn node_items(request: &IqRequest<'_>, target: Target) -> Option<IqAnswer> {
     let name = node(request).ok()??;
     let found = behind(request, target, &name, |node, query| node.items(query))?;
-    Some(query(Ns::DiscoItems, Some(&name), |w| {
-        for item in found {
-            w.start("item").attr("jid", &item.jid).attr_opt("node", item.node.as_deref());
-            w.attr_opt("name", Some(item.name.as_str()).filter(|n| !n.is_empty())).end();
-        }
+    Some(found.map(|found| {
+        query(Ns::DiscoItems, Some(&name), |w| {
+            for item in found {
+                w.start("item").attr("jid", &item.jid).attr_opt("node", item.node.as_deref());
+                w.attr_opt("name", Some(item.name.as_str()).filter(|n| !n.is_empty())).end();
+            }
+        })
     }))
 }
 
@@ -111,14 +113,17 @@ fn behind<T>(
     target: Target,
     name: &str,
     ask: impl Fn(&dyn DiscoNode, &DiscoQuery<'_>) -> Option<T>,
-) -> Option<T> {
+) -> Option<Result<T, StanzaError>> {
     let to = match (request.to, target) {
         (Some(to), _) => to,
         (None, Target::Server) => request.host.jid.as_ref(),
         (None, _) => request.from.bare(),
     };
     let query = DiscoQuery { node: request.node, host: request.host, target, from: request.from, to, name };
-    request.host.disco_nodes.iter().find_map(|node| ask(&**node, &query))
+    request.host.disco_nodes.iter().find_map(|node| match node.refusal(&query) {
+        Some(error) => Some(Err(error)),
+        None => ask(&**node, &query).map(Ok),
+    })
 }
 
 /// The `node` of the request.
@@ -159,7 +164,7 @@ fn query(ns: Ns, node: Option<&str>, content: impl FnOnce(&mut Writer<'_>)) -> V
 /// Section 8, rule 1: `service-unavailable` for those who may not see the account's presence.
 fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     if let Some(answer) = node_info(request, Target::Account) {
-        return Ok(IqFlow::Reply(Ok(answer)));
+        return Ok(IqFlow::Reply(answer));
     }
     let node = node(request)?;
     let Some(to) = request.to else { return Ok(IqFlow::error(StanzaCondition::ServiceUnavailable)) };
@@ -186,7 +191,7 @@ fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
 /// nothing for anybody, so the store need not be asked.
 fn other_items(request: &IqRequest<'_>) -> IqAnswer {
     if let Some(answer) = node_items(request, Target::Account) {
-        return Ok(answer);
+        return answer;
     }
     let node = node(request)?;
     let account = request.to.and_then(|to| request.node.table.find(to));

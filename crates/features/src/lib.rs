@@ -7,6 +7,8 @@
 //! The trap: a feature never uses another feature. What two of them share is a fact in a hook's context, or a
 //! declaration in `throng_core`.
 
+pub mod adhoc;
+pub mod administration;
 pub mod caps;
 pub mod carbons;
 pub mod contact;

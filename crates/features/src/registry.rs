@@ -32,6 +32,8 @@ pub static ALL: &[&Feature] = &[
     &crate::last::FEATURE,
     // Spoken by the streams themselves; it only announces and limits.
     &crate::stream_management::FEATURE,
+    // Commands; a door and what is behind it.
+    &crate::adhoc::FEATURE,
     // First on the way of every message: what is archived, stored and delivered carries the id.
     &crate::stanza_id::FEATURE,
     // Copies are made of what is not refused, with the ids that it got.
@@ -40,6 +42,8 @@ pub static ALL: &[&Feature] = &[
     &crate::rfc6121::roster::FEATURE,
     &crate::rfc6121::subscription::FEATURE,
     &crate::rfc6121::presence::FEATURE,
+    // Behind presence: the message of the day comes when a resource is available, and before what waited for it.
+    &crate::administration::FEATURE,
     // The last that takes a message: what it does not keep goes back to the sender.
     &crate::offline::FEATURE,
 ];
@@ -197,6 +201,62 @@ mod tests {
                 let other = owners.insert(format!("{key:?}"), feature.name);
                 assert_eq!(other, None, "{} and {other:?} answer {key:?}", feature.name);
             }
+        }
+    }
+
+    #[test]
+    fn each_command_says_what_it_is() {
+        let mut names = BTreeSet::new();
+        for command in ALL.iter().flat_map(|f| f.commands.iter()) {
+            let name = command.name;
+            assert!(names.insert(name), "{name} is there twice");
+            assert!(
+                name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'),
+                "{name}"
+            );
+            assert!(command.node == name || command.node.ends_with(&format!("#{name}")), "{name}");
+            assert!(!command.title.is_empty() && command.doc.ends_with('.'), "{name}");
+            for fields in [command.input, command.output] {
+                let of = |f: fn(&throng_core::command::Field) -> &'static str| -> BTreeSet<_> {
+                    fields.iter().map(f).collect()
+                };
+                assert_eq!(
+                    (of(|f| f.name).len(), of(|f| f.var).len()),
+                    (fields.len(), fields.len()),
+                    "{name}"
+                );
+                assert!(fields.iter().all(|f| !f.label.is_empty()), "{name}");
+            }
+            for stage in 0..command.stages() {
+                assert!(command.stage(stage).count() > 0, "{name} has no fields at stage {stage}");
+            }
+            // What is left out, and every default and proposal, is accepted.
+            for field in command.input {
+                let mut given = throng_core::command::Given::default();
+                for field in command.input.iter().filter(|f| f.required) {
+                    given.add(field.name, example(field).to_owned());
+                }
+                if let throng_core::command::FieldKind::Int(_, _, proposals) = field.kind {
+                    for (value, _) in proposals {
+                        let mut given = given.clone();
+                        given.0.retain(|(key, _)| key != field.name);
+                        given.add(field.name, value.to_string());
+                        assert!(command.read(&given, throng_core::command::Key::Name).is_ok(), "{name}");
+                    }
+                }
+                let read = command.read(&given, throng_core::command::Key::Name);
+                assert!(read.is_ok(), "{name}: {read:?}");
+            }
+        }
+        assert!(names.len() >= 30);
+    }
+    fn example(field: &throng_core::command::Field) -> &'static str {
+        use throng_core::command::FieldKind;
+        match field.kind {
+            FieldKind::Jid | FieldKind::Jids => "juliet@example.com",
+            FieldKind::Int(..) | FieldKind::Count(..) | FieldKind::Bool => "1",
+            FieldKind::Choice(list) => list[0].0,
+            _ => "text",
         }
     }
 

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! The head: `title:`, `features:` (names of the registry that the play shows), `ignores:` (namespaces of children that
-//! stanzas may have besides what is written), then `client NAME is USER/RESOURCE [with password WORDS]` and
+//! stanzas may have besides what is written), `administrators:` (users who are to be administrators), then `client NAME is USER/RESOURCE [with password WORDS]` and
 //! `friends USER USER` (subscribed both ways before the play begins).
 //!
 //! The steps, in the words of [`What`]: `NAME connects` (to a bound resource), `NAME comes online` (connects, fetches the
@@ -78,6 +78,8 @@ pub struct Play {
     pub features: Vec<String>,
     /// Namespaces of children that are overlooked unless they are written.
     pub ignores: Vec<String>,
+    /// Users who must be administrators.
+    pub administrators: Vec<String>,
     /// The clients.
     pub clients: Vec<ClientLine>,
     /// Pairs of users who are subscribed to each other.

@@ -40,6 +40,8 @@ pub struct Output {
     pub values: Vec<(&'static Field, Shown)>,
     /// One sentence for a person about what was done; may be empty.
     pub note: String,
+    /// How a specification wants its table written inside a data form; empty for the usual way.
+    pub xml: Vec<u8>,
 }
 
 impl Output {
@@ -49,7 +51,7 @@ impl Output {
     }
     /// A sentence.
     pub fn said(note: impl Into<String>) -> Output {
-        Output { values: Vec::new(), note: note.into() }
+        Output { note: note.into(), ..Output::default() }
     }
     /// Adds a value.
     #[must_use]

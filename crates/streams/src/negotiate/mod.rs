@@ -7,6 +7,7 @@
 //! what was known of the old one; bytes that came too early end the stream.
 
 mod bind;
+mod early;
 mod features;
 mod open;
 mod sasl;
@@ -20,6 +21,7 @@ use base::spawn::BoxFuture;
 use net::{Event, Scratch};
 use stanza::{StreamCondition, StreamError};
 use throng_core::fault::Fault;
+use throng_core::session::flags;
 use throng_core::{Found, Host, Principal};
 use xml::{Ns, Reader};
 
@@ -51,6 +53,8 @@ pub(crate) enum Work {
     Account(BoxFuture<'static, Result<Option<Found>, Fault>>),
     /// A session to be resumed.
     Resume(BoxFuture<'static, sm::Answer>),
+    /// The answer to a request before authentication.
+    Early(BoxFuture<'static, Vec<u8>>),
 }
 
 /// State of negotiation.
@@ -72,6 +76,8 @@ pub(crate) struct Negotiation {
     /// Additional data with success, while the account is looked up.
     pub(crate) additional: Option<Vec<u8>>,
     pub(crate) authenticated: bool,
+    /// Requests before authentication so far.
+    pub(crate) early: u8,
     deadline: u32,
 }
 
@@ -91,13 +97,19 @@ impl Negotiation {
             work: None,
             additional: None,
             authenticated: false,
+            early: 0,
             deadline,
         }
     }
 
     /// RFC 6120 section 5.4.3.3: what was learnt without TLS is forgotten. Failed attempts still count.
     fn forget_plaintext(&mut self) {
-        *self = Negotiation { attempts: self.attempts, stage: self.stage, ..Negotiation::new(self.deadline) };
+        *self = Negotiation {
+            attempts: self.attempts,
+            early: self.early,
+            stage: self.stage,
+            ..Negotiation::new(self.deadline)
+        };
     }
 
     /// RFC 6120 section 4.9.1.2: an error before our header needs the header first.
@@ -150,6 +162,7 @@ impl Connection {
                     Work::Password(f) => f.as_mut().poll(cx).map(Ready::Password),
                     Work::Account(f) => f.as_mut().poll(cx).map(Ready::Account),
                     Work::Resume(f) => f.as_mut().poll(cx).map(Ready::Resume),
+                    Work::Early(f) => f.as_mut().poll(cx).map(Ready::Early),
                 };
                 match done {
                     Poll::Pending => break,
@@ -229,18 +242,29 @@ impl Connection {
                 }
             }
             Ok(Did::Bound(session, bytes)) => {
+                self.tell_secure(&session);
                 self.stream.queue(&bytes, lent);
                 self.bound(session);
                 return Some(Next::Again);
             }
             Ok(Did::Resumed(session, bytes)) => {
                 tracing::debug!(jid = %session.jid, peer = %self.stream.facts().peer, "session resumed");
+                self.tell_secure(&session);
                 self.stream.queue(&bytes, lent);
                 self.adopt(session);
                 return Some(Next::Again);
             }
         }
         None
+    }
+
+    /// Features that take secrets ask whether the stream is encrypted; a resumed session has another stream.
+    fn tell_secure(&self, session: &throng_core::Session) {
+        if self.stream.facts().secure {
+            session.flags.set(flags::SECURE);
+        } else {
+            session.flags.clear(flags::SECURE);
+        }
     }
 
     fn expect_header(&mut self) {
@@ -270,7 +294,12 @@ impl Connection {
             (Stage::Authentication | Stage::Resource, Some(ns @ (Ns::Sm3 | Ns::Sm2))) => {
                 Ok(Did::Said(sm::unexpected(ns)))
             }
-            (_, Some(Ns::Client)) if matches!(name.as_str(), "message" | "presence" | "iq") => {
+            (stage, Some(Ns::Client)) if matches!(name.as_str(), "message" | "presence" | "iq") => {
+                if stage == Stage::Authentication
+                    && let Some(taken) = self.early(bytes)
+                {
+                    return taken;
+                }
                 // RFC 6120 section 4.9.3.12: nothing is handled before authentication.
                 Err(StreamError::new(StreamCondition::NotAuthorized).text("log in before you send stanzas"))
             }
@@ -306,6 +335,7 @@ pub(crate) enum Ready {
     Password(Result<(Option<Found>, bool), Fault>),
     Account(Result<Option<Found>, Fault>),
     Resume(sm::Answer),
+    Early(Vec<u8>),
 }
 
 /// Checks a password against what is stored, away from the routing threads.

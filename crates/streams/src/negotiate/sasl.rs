@@ -140,6 +140,7 @@ impl Connection {
         let decoy = self.service.decoy.clone();
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         match done {
+            Ready::Early(bytes) => Ok(Did::Said(bytes)),
             Ready::Credentials(Err(fault)) | Ready::Password(Err(fault)) | Ready::Account(Err(fault)) => {
                 tracing::warn!(cause = %fault.cause, "a login could not be looked up");
                 self.failed_login(Failure::TemporaryAuthFailure, "storage")

@@ -13,6 +13,7 @@ pub fn parse(name: &str, text: &str) -> Result<Play, PlayError> {
         title: String::new(),
         features: Vec::new(),
         ignores: Vec::new(),
+        administrators: Vec::new(),
         clients: Vec::new(),
         friends: Vec::new(),
         steps: Vec::new(),
@@ -47,6 +48,9 @@ pub fn parse(name: &str, text: &str) -> Result<Play, PlayError> {
     if play.title.is_empty() {
         return fail("the play has no title; begin it with \"title: …\"");
     }
+    if let Some(user) = play.administrators.iter().find(|a| !play.clients.iter().any(|c| c.user == **a)) {
+        return fail(&format!("no client is of the administrator {user}"));
+    }
     if play.steps.is_empty() {
         return fail("nothing happens in the play");
     }
@@ -62,6 +66,8 @@ fn head(play: &mut Play, line: &str) -> Result<bool, String> {
         play.features = words(list);
     } else if let Some(list) = line.strip_prefix("ignores:") {
         play.ignores = words(list);
+    } else if let Some(list) = line.strip_prefix("administrators:") {
+        play.administrators = words(list);
     } else if let Some(rest) = line.strip_prefix("client ") {
         let client = client(rest)?;
         if play.clients.iter().any(|c| c.name == client.name) {

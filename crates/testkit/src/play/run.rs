@@ -63,6 +63,9 @@ impl Run<'_> {
             self.words.insert(format!("{}.full", client.name), full);
         }
         self.words.insert("server".to_owned(), domain);
+        if let Stage::Memory(wire) = self.stage {
+            wire.node.set_admins(self.play.administrators.iter().map(|user| wire.address(user)));
+        }
         for (one, other) in &self.play.friends {
             let of = |user: &str| self.play.clients.iter().position(|c| c.user == user).unwrap_or_default();
             let pair = [of(one), of(other)];

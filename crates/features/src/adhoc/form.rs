@@ -1,0 +1,180 @@
+//! How commands look on the wire: forms from declarations, answers from outputs (XEP-0050 sections 4.1 to 4.3).
+
+use stanza::payload::data_form::{Field, FieldKind, Form, FormKind};
+use throng_core::command::{self, Command, Given, Output, Shown};
+use xml::{Ns, Writer};
+
+use super::sessions::Session;
+
+/// The language of everything that is said.
+const LANG: &str = "en";
+
+fn element(command: &Command, id: &str, status: &str, content: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    let mut w = Writer::new(&mut out);
+    w.start_ns("command", Ns::Commands).attr("node", command.node).attr("sessionid", id);
+    w.attr("status", status).attr("xml:lang", LANG);
+    content(&mut w);
+    w.end();
+    out
+}
+
+pub(super) fn canceled(command: &Command, id: &str) -> Vec<u8> {
+    element(command, id, "canceled", |_| {})
+}
+
+/// The form of a stage with the actions that are possible there. Values come from what was said before (section 2.4.2,
+/// *remembered*), from what is present, or are the defaults.
+pub(super) fn stage(
+    command: &'static Command,
+    id: &str,
+    session: &Session,
+    present: &[(&'static str, Vec<String>)],
+) -> Vec<u8> {
+    let stages = command.stages();
+    let last = session.stage + 1 >= stages;
+    element(command, id, "executing", |w| {
+        w.start("actions").attr("execute", if last { "complete" } else { "next" });
+        if session.stage > 0 {
+            w.start("prev").end();
+        }
+        if !last {
+            w.start("next").end();
+        }
+        if last || may_complete(command, session.stage) {
+            w.start("complete").end();
+        }
+        w.end();
+        let mut form = typed(command, FormKind::Form).title(command.title).instructions(command.doc);
+        for field in command.stage(session.stage) {
+            let values = session.given.get(field.var).map(<[String]>::to_vec);
+            let values = values
+                .or_else(|| present.iter().find(|(name, _)| *name == field.name).map(|(_, v)| v.clone()))
+                .unwrap_or_else(|| match field.default {
+                    "" => Vec::new(),
+                    default => vec![default.to_owned()],
+                });
+            form = form.field(asked(field, values));
+        }
+        form.write(w);
+    })
+}
+
+fn typed(command: &Command, kind: FormKind) -> Form {
+    match command.form_type {
+        "" => Form::new(kind),
+        form_type => Form::typed(kind, form_type),
+    }
+}
+
+/// Whether the command can be carried out without the stages behind this one.
+pub(super) fn may_complete(command: &Command, stage: u8) -> bool {
+    !command.input.iter().any(|f| f.stage > stage && f.required && f.default.is_empty())
+}
+
+/// A field to be filled in.
+fn asked(field: &command::Field, values: Vec<String>) -> Field {
+    let secret = matches!(field.kind, command::FieldKind::Secret);
+    let kind = match field.kind {
+        command::FieldKind::Jid => FieldKind::JidSingle,
+        command::FieldKind::Jids => FieldKind::JidMulti,
+        command::FieldKind::Secret => FieldKind::TextPrivate,
+        command::FieldKind::Lines => FieldKind::TextMulti,
+        command::FieldKind::Bool => FieldKind::Boolean,
+        command::FieldKind::Choice(_) | command::FieldKind::Count(..) => FieldKind::ListSingle,
+        command::FieldKind::Int(_, _, proposals) if !proposals.is_empty() => FieldKind::ListSingle,
+        command::FieldKind::Int(..) | command::FieldKind::Text | command::FieldKind::Table(_) => {
+            FieldKind::TextSingle
+        }
+    };
+    let mut asked = Field::new(kind, field.var).label(field.label).desc(field.doc);
+    asked.required = field.required && field.default.is_empty();
+    if !secret {
+        asked = asked.values(values);
+    }
+    match field.kind {
+        command::FieldKind::Choice(list) => {
+            for (value, label) in list {
+                asked = asked.option(*label, *value);
+            }
+        }
+        command::FieldKind::Int(_, _, proposals) => {
+            for (value, label) in proposals {
+                asked = asked.option(*label, value.to_string());
+            }
+        }
+        command::FieldKind::Count(_, proposals) => {
+            for value in proposals {
+                asked = asked.option(value.to_string(), value.to_string());
+            }
+            asked = asked.option("None", "none");
+        }
+        _ => {}
+    }
+    asked
+}
+
+/// The last answer.
+pub(super) fn completed(command: &Command, id: &str, output: &Output) -> Vec<u8> {
+    element(command, id, "completed", |w| {
+        if !output.values.is_empty() {
+            let mut form = typed(command, FormKind::Result);
+            let mut inside = Vec::new();
+            for (field, shown) in &output.values {
+                match (shown, field.kind) {
+                    // The specification says how it looks.
+                    (Shown::Rows(_), _) if !output.xml.is_empty() => inside.extend_from_slice(&output.xml),
+                    (Shown::Rows(rows), command::FieldKind::Table(columns)) => {
+                        form = table(form, columns, rows);
+                    }
+                    _ => form = form.field(answered(field, shown)),
+                }
+            }
+            let mut bytes = Vec::with_capacity(512 + inside.len());
+            form.write(&mut Writer::new(&mut bytes));
+            let end = bytes.len().saturating_sub("</x>".len());
+            bytes.splice(end..end, inside);
+            w.raw(&bytes);
+        }
+        if !output.note.is_empty() {
+            w.start("note").attr("type", "info").text(&output.note).end();
+        }
+    })
+}
+
+fn answered(field: &command::Field, shown: &Shown) -> Field {
+    let kind = match shown {
+        Shown::Texts(_) if matches!(field.kind, command::FieldKind::Jids) => Some(FieldKind::JidMulti),
+        Shown::Texts(_) => Some(FieldKind::TextMulti),
+        Shown::Bool(_) => Some(FieldKind::Boolean),
+        _ => None,
+    };
+    let mut out = Field::new(FieldKind::TextSingle, field.var).label(field.label).values(shown.texts());
+    out.kind = kind;
+    out
+}
+
+/// A table (XEP-0004 section 3.4); a cell with several values has a line for each.
+fn table(mut form: Form, columns: &[command::Field], rows: &[command::Row]) -> Form {
+    for column in columns {
+        form = form.column(FieldKind::TextSingle, column.var, column.label);
+    }
+    for row in rows {
+        let cells = columns.iter().zip(row).map(|(c, shown)| Field::cell(c.var, shown.texts().join(", ")));
+        form = form.item(cells.collect());
+    }
+    form
+}
+
+/// The values of a submitted form. One that was cancelled counts as submitted (section 3.5.1).
+pub(super) fn given(form: Form) -> Given {
+    Given(form.fields.into_iter().map(|field| (field.var, field.values)).collect())
+}
+
+/// What was said before, with the values of this stage.
+pub(super) fn merge(command: &'static Command, stage: u8, before: Given, now: Given) -> Given {
+    let of_stage = |var: &str| command.stage(stage).any(|f| f.var == var);
+    let before = before.0.into_iter().filter(|(var, _)| !of_stage(var));
+    let now = now.0.into_iter().filter(|(var, _)| of_stage(var));
+    Given(before.chain(now).collect())
+}

@@ -1,0 +1,116 @@
+//! Who administrates: section 4.29, with what survives a restart.
+//!
+//! The configuration names administrators, and the command changes them. Of the two the newer counts: what the command made
+//! is kept together with the list that the configuration had then, and counts as long as the configuration still has that
+//! list. Whoever edits the file starts from the file again.
+//!
+//! The trap: whoever loads the configuration, at the start and with each reload, must ask [`settle`] and not take its list.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jid::Jid;
+use store::{Settings, StoreError};
+use throng_core::command::{
+    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Why,
+};
+use throng_core::feature::Builder;
+use throng_core::{Host, Node};
+
+use super::{FORM_TYPE, node};
+
+const KEY: &str = "admins";
+
+const LIST: Field = Field::new("admin", "adminjids", "The admin list", FieldKind::Jids)
+    .required()
+    .doc("All administrators; who is not named is none any more.");
+
+/// Section 4.29.
+pub(super) static EDIT: Command = Command {
+    name: "edit-admin",
+    node: node!("edit-admin"),
+    title: "Edit Admin List",
+    doc: "Replaces the list of administrators.",
+    form_type: FORM_TYPE,
+    input: &[LIST],
+    ..Command::EMPTY
+};
+
+pub(super) fn build(builder: &mut Builder<'_>) {
+    let present = |node: &Arc<Node>, _: &Arc<Host>| -> base::spawn::BoxFuture<'static, _> {
+        let list = node.admins().iter().map(Jid::to_string).collect();
+        let present: Result<Present, CommandError> = Ok(vec![(LIST.name, list)]);
+        Box::pin(std::future::ready(present))
+    };
+    builder.command_with(&EDIT, present, |call| -> CommandFuture { Box::pin(edit(call)) });
+}
+
+/// What is kept: the configuration's list, and the one that the command made.
+struct Record {
+    configured: BTreeSet<Jid>,
+    now: Vec<Jid>,
+}
+
+impl Record {
+    async fn load(settings: &dyn Settings) -> Result<Option<Record>, StoreError> {
+        Ok(settings.get(KEY).await?.and_then(|bytes| Record::decode(&bytes)))
+    }
+    async fn save(&self, settings: &dyn Settings) -> Result<(), StoreError> {
+        let line =
+            |list: &mut dyn Iterator<Item = &Jid>| list.map(Jid::as_str).collect::<Vec<_>>().join("\t");
+        let text = format!("{}\n{}", line(&mut self.configured.iter()), line(&mut self.now.iter()));
+        settings.put(KEY, text.as_bytes()).await
+    }
+    fn decode(bytes: &[u8]) -> Option<Record> {
+        let (configured, now) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
+        let list = |line: &str| -> Option<Vec<Jid>> {
+            line.split('\t').filter(|text| !text.is_empty()).map(|text| Jid::parse(text).ok()).collect()
+        };
+        Some(Record { configured: list(configured)?.into_iter().collect(), now: list(now)? })
+    }
+}
+
+/// The administrators that count when the configuration names these.
+///
+/// # Errors
+/// When the store does not answer.
+pub async fn settle(settings: &dyn Settings, configured: &[Jid]) -> Result<Vec<Jid>, StoreError> {
+    let set: BTreeSet<Jid> = configured.iter().cloned().collect();
+    match Record::load(settings).await? {
+        Some(record) if record.configured == set => Ok(record.now),
+        _ => {
+            Record { configured: set, now: configured.to_vec() }.save(settings).await?;
+            Ok(configured.to_vec())
+        }
+    }
+}
+
+async fn edit(call: Call) -> Result<Output, CommandError> {
+    let (node, list) = (&call.node, call.input.jids(&LIST));
+    for jid in list {
+        // One who is an administrator already may be of another server.
+        if node.is_admin(jid.as_ref()) && jid.is_bare() {
+            continue;
+        }
+        super::account(node, jid)?;
+        if !node.stores.accounts.exists(jid.as_ref()).await? {
+            // Otherwise whoever registers that name would get the node.
+            return Err(CommandError::new(Why::NotFound, format!("there is no account {jid}")));
+        }
+    }
+    let settings = &*node.stores.settings;
+    let configured = match Record::load(settings).await? {
+        Some(record) => record.configured,
+        None => node.admins().into_iter().collect(),
+    };
+    Record { configured, now: list.to_vec() }.save(settings).await?;
+    node.set_admins(list.iter().cloned());
+    Ok(Output::said(format!(
+        "there {} now",
+        if list.len() == 1 {
+            "is 1 administrator".to_owned()
+        } else {
+            format!("are {} administrators", list.len())
+        }
+    )))
+}

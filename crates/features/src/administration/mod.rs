@@ -1,0 +1,135 @@
+//! Service Administration: XEP-0133 1.3.1, as commands that every door offers.
+//!
+//! Users ([`users`]), counts and lists ([`lists`]), announcements ([`announce`]), the message of the day ([`motd`]), the
+//! welcome message ([`welcome`]), who administrates ([`admins`]), the password policy ([`policy`]), the node's end
+//! ([`service`]).
+//!
+//! Left out: retrieving a password (section 4.6, retracted: only keys are stored), black and white lists (sections 4.11
+//! and 4.12; a blocklist belongs to an account, a closed service to its firewall), and of a user's statistics the
+//! addresses and rates, which are not kept.
+//!
+//! The trap: a node may have a million users online. Whatever looks at all of them goes through the table part by part and
+//! gives way in between; see [`announce::everybody`].
+
+pub mod admins;
+mod announce;
+mod lists;
+mod motd;
+mod policy;
+mod service;
+mod users;
+mod welcome;
+
+#[cfg(test)]
+mod tests;
+
+use jid::Jid;
+use throng_core::Node;
+use throng_core::command::{Call, Command, CommandError, Field, FieldKind, Why};
+use throng_core::feature::{Builder, Feature, Spec};
+
+/// Service Administration.
+pub static FEATURE: Feature = Feature {
+    name: "administration",
+    summary: "Commands for administrators: users, lists, announcements, the message of the day, and the node itself.",
+    specs: &[Spec {
+        name: "XEP-0133",
+        title: "Service Administration",
+        version: "1.3.1",
+        left_out: "section 4.6 (retracted); sections 4.11 and 4.12: black and white lists; of section 4.10 addresses and \
+                   rates",
+    }],
+    commands: COMMANDS,
+    build,
+    ..Feature::EMPTY
+};
+
+static COMMANDS: &[&Command] = &[
+    &users::ADD,
+    &users::DELETE,
+    &users::DISABLE,
+    &users::REENABLE,
+    &users::END_SESSION,
+    &users::CHANGE_PASSWORD,
+    &users::ROSTER,
+    &users::LAST_LOGIN,
+    &users::STATISTICS,
+    &lists::REGISTERED_NUM,
+    &lists::DISABLED_NUM,
+    &lists::ONLINE_NUM,
+    &lists::ACTIVE_NUM,
+    &lists::IDLE_NUM,
+    &lists::REGISTERED,
+    &lists::DISABLED,
+    &lists::ONLINE,
+    &lists::ACTIVE,
+    &lists::IDLE,
+    &announce::ANNOUNCE,
+    &motd::SET,
+    &motd::EDIT,
+    &motd::DELETE,
+    &welcome::SET,
+    &welcome::DELETE,
+    &admins::EDIT,
+    &policy::GET,
+    &policy::CHANGE,
+    &service::RESTART,
+    &service::SHUTDOWN,
+];
+
+/// `FORM_TYPE` of every form (section 7.2).
+const FORM_TYPE: &str = "http://jabber.org/protocol/admin";
+
+/// The node of a command of XEP-0133; its name is the part behind the `#`.
+macro_rules! node {
+    ($name:literal) => {
+        concat!("http://jabber.org/protocol/admin#", $name)
+    };
+}
+use node;
+
+const USER: Field = Field::new("user", "accountjid", "The address of the account", FieldKind::Jid).required();
+const USERS: Field =
+    Field::new("user", "accountjids", "The addresses of the accounts", FieldKind::Jids).required();
+
+fn build(builder: &mut Builder<'_>) {
+    users::build(builder);
+    lists::build(builder);
+    announce::build(builder);
+    motd::build(builder);
+    welcome::build(builder);
+    admins::build(builder);
+    policy::build(builder);
+    service::build(builder);
+}
+
+/// Checks that an address is that of an account of this node, which need not exist.
+fn account(node: &Node, jid: &Jid) -> Result<(), CommandError> {
+    let wrong = |text: String| Err(CommandError::new(Why::NotAcceptable, text));
+    if jid.local().is_none() {
+        return wrong(format!("{jid} is not the address of an account"));
+    }
+    if jid.resource().is_some() {
+        return wrong(format!("{jid} has a resource; leave it out"));
+    }
+    match node.host(jid.domain()) {
+        Some(_) => Ok(()),
+        None => wrong(format!("{} is not served here", jid.domain())),
+    }
+}
+
+/// Checks that all of these accounts exist, before anything is done to the first of them.
+async fn existing(call: &Call, jids: &[Jid]) -> Result<(), CommandError> {
+    for jid in jids {
+        account(&call.node, jid)?;
+        if !call.node.stores.accounts.exists(jid.as_ref()).await? {
+            return Err(CommandError::no_account(jid));
+        }
+    }
+    Ok(())
+}
+
+/// `1 account`, `2 accounts`.
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}

@@ -1,0 +1,81 @@
+//! The node's end: sections 4.30 and 4.31.
+//!
+//! The wish is the engine's ([`Node::request_shutdown`]); the program ends the streams in order, and starts again where
+//! that was asked for. A later command takes the place of an earlier one.
+//!
+//! [`Node::request_shutdown`]: throng_core::Node::request_shutdown
+
+use throng_core::command::{Call, Command, CommandError, CommandFuture, Field, FieldKind, Output};
+use throng_core::feature::Builder;
+
+use super::announce::{headline, to_all};
+use super::{FORM_TYPE, node};
+
+/// Not at once: the answer has to leave before the streams end.
+const DELAY: Field = Field::new(
+    "delay",
+    "delay",
+    "Seconds of delay",
+    FieldKind::Int(
+        1,
+        86_400,
+        &[
+            (30, "30 seconds"),
+            (60, "60 seconds"),
+            (90, "90 seconds"),
+            (120, "2 minutes"),
+            (180, "3 minutes"),
+            (240, "4 minutes"),
+            (300, "5 minutes"),
+        ],
+    ),
+)
+.default("30");
+const TEXT: Field = Field::new("text", "announcement", "Announcement", FieldKind::Lines);
+
+/// Section 4.30.
+pub(super) static RESTART: Command = Command {
+    name: "restart",
+    node: node!("restart"),
+    title: "Restart Service",
+    doc: "Ends the node in order after a delay, and starts it again.",
+    form_type: FORM_TYPE,
+    input: &[DELAY, TEXT],
+    ..Command::EMPTY
+};
+
+/// Section 4.31.
+pub(super) static SHUTDOWN: Command = Command {
+    name: "shutdown",
+    node: node!("shutdown"),
+    title: "Shut Down Service",
+    doc: "Ends the node in order after a delay.",
+    form_type: FORM_TYPE,
+    input: &[DELAY, TEXT],
+    ..Command::EMPTY
+};
+
+pub(super) fn build(builder: &mut Builder<'_>) {
+    for (command, again) in [(&RESTART, true), (&SHUTDOWN, false)] {
+        builder.command(command, move |call: Call| -> CommandFuture {
+            Box::pin(std::future::ready(end(&call, again)))
+        });
+    }
+}
+
+fn end(call: &Call, restart: bool) -> Result<Output, CommandError> {
+    let delay = u32::try_from(call.input.int(&DELAY)).unwrap_or(1);
+    let text = call.input.lines(&TEXT).join("\n");
+    if !text.is_empty() {
+        for host in call.node.hosts() {
+            let Some(frame) = headline(host.domain(), "Announcement", &text) else { continue };
+            let node = call.node.clone();
+            call.node
+                .spawner
+                .spawn("announcement", Box::pin(async move { to_all(&node, host.domain(), &frame).await }));
+        }
+    }
+    call.node.request_shutdown(restart, delay);
+    let what = if restart { "starts again" } else { "ends" };
+    Ok(Output::said(format!("the node {what} in {delay} seconds")))
+}

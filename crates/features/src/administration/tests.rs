@@ -1,0 +1,449 @@
+//! The commands of XEP-0133 as an administrator's client uses them.
+
+use jid::Jid;
+use store::Seen;
+use testkit::{Client, Engine};
+use throng_core::session::flags;
+
+use super::*;
+
+fn engine() -> (Engine, Client) {
+    let engine = Engine::new(&[
+        &crate::adhoc::FEATURE,
+        &crate::rfc6121::roster::FEATURE,
+        &crate::rfc6121::subscription::FEATURE,
+        &crate::rfc6121::presence::FEATURE,
+        &FEATURE,
+        &crate::offline::FEATURE,
+    ]);
+    for user in ["bard", "juliet", "romeo"] {
+        engine.user(user);
+    }
+    engine.node.set_admins([Jid::parse("bard@example.com").unwrap()]);
+    let bard = engine.connect("bard", "globe");
+    (engine, bard)
+}
+
+fn raw(client: &Client, node: &str, attrs: &str, content: &str) -> String {
+    let node = match node.strip_prefix('!') {
+        Some(own) => own.to_owned(),
+        None => format!("http://jabber.org/protocol/admin#{node}"),
+    };
+    let mut answers = client.ask(&format!(
+        "<iq type='set' to='example.com' id='1'>\
+         <command xmlns='http://jabber.org/protocol/commands' node='{node}' {attrs}>{content}</command></iq>"
+    ));
+    let at = answers.iter().position(|a| a.contains("id='1'")).expect("an answer");
+    answers.remove(at)
+}
+fn submit(fields: &[(&str, &str)]) -> String {
+    let fields = fields.iter().map(|(var, text)| {
+        let values = text.split('|').map(|v| format!("<value>{v}</value>")).collect::<String>();
+        format!("<field var='{var}'>{values}</field>")
+    });
+    let kind = "<field type='hidden' var='FORM_TYPE'><value>http://jabber.org/protocol/admin</value></field>";
+    format!("<x xmlns='jabber:x:data' type='submit'>{kind}{}</x>", fields.collect::<String>())
+}
+/// Asks for the form and submits it; what is answered.
+fn run(client: &Client, node: &str, fields: &[(&str, &str)]) -> String {
+    let form = raw(client, node, "action='execute'", "");
+    if form.contains("status='completed'") || form.contains("type='error'") {
+        return form;
+    }
+    assert!(form.contains("status='executing'"), "{form}");
+    let id = form.split("sessionid='").nth(1).unwrap().split('\'').next().unwrap();
+    raw(client, node, &format!("sessionid='{id}'"), &submit(fields))
+}
+#[track_caller]
+fn done(client: &Client, node: &str, fields: &[(&str, &str)]) -> String {
+    let answer = run(client, node, fields);
+    assert!(answer.contains("status='completed'"), "{node}: {answer}");
+    answer
+}
+#[track_caller]
+fn refused(client: &Client, node: &str, fields: &[(&str, &str)], condition: &str) {
+    let answer = run(client, node, fields);
+    assert!(answer.contains(&format!("<{condition} ")), "{node}: {answer}");
+}
+fn value(answer: &str, var: &str) -> Vec<String> {
+    let Some((_, rest)) = answer.split_once(&format!("<field var='{var}'")) else { return Vec::new() };
+    let field = rest.split("</field>").next().unwrap().split("<option").next().unwrap();
+    field.split("<value>").skip(1).map(|v| v.split("</value>").next().unwrap().to_owned()).collect()
+}
+fn address(name: &str) -> Jid {
+    Jid::parse(&format!("{name}@example.com")).unwrap()
+}
+
+#[test]
+fn sections_4_1_and_4_2_users_come_and_go() {
+    let (engine, bard) = engine();
+    let new = [
+        ("accountjid", "hamlet@example.com"),
+        ("password", "R0m30"),
+        ("password-verify", "R0m30"),
+        ("email", "hamlet@denmark.lit"),
+        ("given_name", "Hamlet"),
+        ("surname", "of Denmark"),
+    ];
+    done(&bard, "add-user", &new);
+    refused(&bard, "add-user", &new, "conflict");
+    refused(
+        &bard,
+        "add-user",
+        &[("accountjid", "yorick@example.com"), ("password", "a"), ("password-verify", "b")],
+        "not-acceptable",
+    );
+    for odd in ["hamlet@denmark.lit", "example.com", "x@example.com/castle"] {
+        refused(&bard, "add-user", &[("accountjid", odd), ("password", "R0m30")], "not-acceptable");
+    }
+    let login = engine.wait(engine.stores.logins.login(address("hamlet").as_ref())).unwrap().unwrap();
+    assert_eq!(login.credentials, b"R0m30", "keys were derived");
+    let vcard = engine.wait(engine.stores.vcards.get(address("hamlet").as_ref())).unwrap().unwrap();
+    assert!(String::from_utf8(vcard).unwrap().contains("<GIVEN>Hamlet</GIVEN>"));
+
+    let hamlet = [engine.connect("hamlet", "castle"), engine.connect("hamlet", "ship")];
+    engine.befriend("juliet", "hamlet");
+    let juliet = engine.connect("juliet", "balcony");
+    juliet.send("<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>");
+    juliet.send("<presence/>");
+    juliet.recv();
+    // One that does not exist: nothing happens to the others.
+    let both = [("accountjids", "hamlet@example.com|yorick@example.com")];
+    refused(&bard, "delete-user", &both, "item-not-found");
+    assert!(hamlet[0].closed_with().is_none());
+    done(&bard, "delete-user", &[("accountjids", "hamlet@example.com")]);
+    for client in &hamlet {
+        assert_eq!(client.closed_with().unwrap().condition, stanza::StreamCondition::NotAuthorized);
+    }
+    assert!(!engine.wait(engine.stores.accounts.exists(address("hamlet").as_ref())).unwrap());
+    let told = juliet.recv().join("");
+    assert!(told.contains("type='unsubscribed'") && told.contains("type='unsubscribe'"), "{told}");
+    refused(&bard, "delete-user", &[("accountjids", "bard@example.com")], "not-allowed");
+}
+
+#[test]
+fn sections_4_3_to_4_5_disabling_and_ending_sessions() {
+    let (engine, bard) = engine();
+    let romeo = [engine.connect("romeo", "orchard"), engine.connect("romeo", "mantua")];
+    done(&bard, "end-user-session", &[("accountjids", "romeo@example.com/mantua")]);
+    assert!(romeo[1].closed_with().is_some() && romeo[0].closed_with().is_none());
+    refused(&bard, "end-user-session", &[("accountjids", "romeo@example.com/mantua")], "item-not-found");
+    done(&bard, "disable-user", &[("accountjids", "romeo@example.com|juliet@example.com")]);
+    assert!(romeo[0].closed_with().is_some());
+    assert!(engine.wait(engine.stores.logins.login(address("romeo").as_ref())).unwrap().unwrap().disabled);
+    assert_eq!(value(&done(&bard, "get-disabled-users-num", &[]), "disabledusersnum"), ["2"]);
+    let list = done(&bard, "get-disabled-users-list", &[("max_items", "25")]);
+    assert_eq!(value(&list, "disableduserjids"), ["juliet@example.com", "romeo@example.com"]);
+    done(&bard, "reenable-user", &[("accountjids", "romeo@example.com")]);
+    assert!(!engine.wait(engine.stores.logins.login(address("romeo").as_ref())).unwrap().unwrap().disabled);
+    refused(&bard, "disable-user", &[("accountjids", "bard@example.com")], "not-allowed");
+    refused(&bard, "disable-user", &[("accountjids", "yorick@example.com")], "item-not-found");
+}
+
+#[test]
+fn sections_4_7_to_4_10_one_user() {
+    let (engine, bard) = engine();
+    let password = [("accountjid", "romeo@example.com"), ("password", "V3r0n4")];
+    done(&bard, "change-user-password", &password);
+    let login = engine.wait(engine.stores.logins.login(address("romeo").as_ref())).unwrap().unwrap();
+    assert_eq!(login.credentials, b"V3r0n4");
+    refused(
+        &bard,
+        "change-user-password",
+        &[("accountjid", "x@example.com"), ("password", "V")],
+        "item-not-found",
+    );
+
+    engine.entry("juliet", "romeo@example.net", |item| {
+        item.name = Some("Romeo & co".to_owned());
+        item.groups = vec!["Friends".to_owned(), "Lovers".to_owned()];
+        item.subscription = store::Subscription::BOTH | store::Subscription::IN_ROSTER;
+    });
+    let roster = done(&bard, "get-user-roster", &[("accountjids", "juliet@example.com")]);
+    assert!(
+        roster.contains(
+            "<query xmlns='jabber:iq:roster'><item jid='romeo@example.net' name='Romeo &amp; co' \
+             subscription='both'><group>Friends</group><group>Lovers</group></item></query></x>"
+        ),
+        "{roster}"
+    );
+    assert_eq!(value(&roster, "accountjids"), ["juliet@example.com"]);
+
+    let id = engine.wait(engine.stores.addresses.find(&address("juliet"))).unwrap().unwrap();
+    engine.stores.last_seen.set(id, Seen { at: 1_071_856_715, status: None });
+    let all = [("accountjids", "juliet@example.com|romeo@example.com|bard@example.com")];
+    let times = value(&done(&bard, "get-user-lastlogin", &all), "lastlogin");
+    assert_eq!(times[..2], ["2003-12-19T17:58:35Z", "never"]);
+    assert!(times[2].ends_with('Z'), "{times:?}");
+
+    let juliet = [engine.connect("juliet", "balcony"), engine.connect("juliet", "chamber")];
+    let stats = done(&bard, "user-stats", &[("accountjid", "juliet@example.com")]);
+    assert_eq!(value(&stats, "onlineresources"), ["balcony", "chamber"]);
+    assert_eq!(value(&stats, "rostersize"), ["1"]);
+    refused(&bard, "user-stats", &[("accountjid", "x@example.com")], "item-not-found");
+    drop(juliet);
+}
+
+#[test]
+fn sections_4_13_to_4_22_counts_and_pages() {
+    let (engine, bard) = engine();
+    let romeo = engine.connect("romeo", "orchard");
+    let guest = engine.connect_anonymous("guest", "x");
+    let elsewhere = "paris@example.net";
+    engine.user(elsewhere);
+    let paris = engine.connect(elsewhere, "x");
+    romeo.session.flags.set(flags::INACTIVE);
+    for (node, var, want) in [
+        ("get-registered-users-num", "registeredusersnum", "3"),
+        ("get-disabled-users-num", "disabledusersnum", "0"),
+        ("get-online-users-num", "onlineusersnum", "2"),
+        ("get-active-users-num", "activeusersnum", "1"),
+        ("get-idle-users-num", "idleusersnum", "1"),
+    ] {
+        assert_eq!(value(&done(&bard, node, &[]), var), [want], "{node}");
+    }
+    for (node, var, want) in [
+        ("get-registered-users-list", "registereduserjids", &["bard", "juliet", "romeo"][..]),
+        ("get-disabled-users-list", "disableduserjids", &[]),
+        ("get-active-users", "activeuserjids", &["bard"]),
+        ("get-idle-users", "idleuserjids", &["romeo"]),
+    ] {
+        let want: Vec<String> = want.iter().map(|name| address(name).to_string()).collect();
+        assert_eq!(value(&done(&bard, node, &[("max_items", "none")]), var), want, "{node}");
+    }
+    let form = raw(&bard, "get-online-users-list", "", "");
+    assert!(form.contains("type='list-single'") && form.contains("<option label='None'><value>none</value>"));
+
+    let more: Vec<Client> = (0..300)
+        .map(|n| {
+            engine.user(&format!("u{n}"));
+            engine.connect(&format!("u{n}"), "x")
+        })
+        .collect();
+    for (node, var, number) in [
+        ("get-online-users-list", "onlineuserjids", 302),
+        ("get-registered-users-list", "registereduserjids", 303),
+    ] {
+        let (mut users, mut after, mut pages) = (std::collections::BTreeSet::new(), None::<String>, 0);
+        loop {
+            let mut fields = vec![("max_items", "37")];
+            fields.extend(after.as_deref().map(|a| ("x-after", a)));
+            let page = done(&bard, node, &fields);
+            let list = value(&page, var);
+            assert!(list.len() <= 37 && list.iter().all(|user| users.insert(user.clone())), "{node}: {page}");
+            pages += 1;
+            match value(&page, "x-next").pop() {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!((users.len(), pages), (number, 9), "{node}");
+    }
+    refused(&bard, "get-online-users-list", &[("x-after", "romeo")], "not-acceptable");
+    refused(&bard, "get-online-users-list", &[("max_items", "100000")], "bad-request");
+    drop((more, guest, paris));
+}
+
+#[test]
+fn section_4_23_announcements_reach_who_is_there() {
+    let (engine, bard) = engine();
+    let (romeo, juliet) = (engine.connect("romeo", "orchard"), engine.connect("juliet", "balcony"));
+    let busy = engine.connect("juliet", "chamber");
+    romeo.send("<presence/>");
+    juliet.send("<presence/>");
+    busy.send("<presence><priority>-1</priority></presence>");
+    for client in [&romeo, &juliet, &busy] {
+        client.recv();
+    }
+    done(&bard, "announce", &[("announcement", "Attention!|We apologize.")]);
+    for client in [&romeo, &juliet] {
+        let got = client.recv();
+        assert_eq!(got.len(), 1, "{got:?}");
+        assert!(got[0].contains("type='headline'") && got[0].contains("from='example.com'"));
+        assert!(got[0].contains(&format!("to='{}'", client.bare().as_str())), "{got:?}");
+        assert!(got[0].contains("<body>Attention!\nWe apologize.</body>"), "{got:?}");
+    }
+    assert!(busy.recv().is_empty() && bard.recv().is_empty(), "a negative priority takes none");
+    refused(&bard, "announce", &[("announcement", "")], "bad-request");
+}
+
+#[test]
+fn sections_4_24_to_4_26_the_message_of_the_day_is_seen_once() {
+    let (engine, bard) = engine();
+    let motd = |client: &Client| client.recv().iter().filter(|s| s.contains("Message of the day")).count();
+    refused(&bard, "delete-motd", &[], "item-not-found");
+    assert!(raw(&bard, "edit-motd", "", "").contains("<item-not-found "), "there is nothing to edit");
+    let romeo = engine.connect("romeo", "orchard");
+    let second = engine.connect("romeo", "mantua");
+    for client in [&romeo, &second] {
+        client.send("<presence/>");
+    }
+    engine.store_calls();
+    done(&bard, "set-motd", &[("motd", "The re-opening of the|Globe Theatre")]);
+    assert_eq!(motd(&romeo) + motd(&second), 1, "one resource of who is online");
+    second.send("<presence><priority>3</priority></presence>");
+    assert_eq!(motd(&romeo) + motd(&second), 0);
+    let juliet = engine.connect("juliet", "balcony");
+    assert_eq!(motd(&juliet), 0, "not before she is available");
+    engine.store_calls();
+    juliet.send("<presence><priority>-1</priority></presence>");
+    assert_eq!(motd(&juliet), 0, "not to a resource that takes no messages");
+    juliet.send("<presence/>");
+    assert_eq!(motd(&juliet), 1);
+    assert!(!engine.store_calls().contains(&"private.put"), "no row for an account");
+    juliet.close();
+    let juliet = engine.connect("juliet", "balcony");
+    juliet.send("<presence/>");
+    assert_eq!(motd(&juliet), 0, "she has seen it");
+
+    let form = raw(&bard, "edit-motd", "", "");
+    assert_eq!(value(&form, "motd"), ["The re-opening of the", "Globe Theatre"]);
+    done(&bard, "edit-motd", &[("motd", "It was cancelled")]);
+    assert_eq!(motd(&juliet), 0, "those who have seen it are not told again");
+    engine.user("nurse");
+    let nurse = engine.connect("nurse", "hall");
+    nurse.send("<presence/>");
+    assert!(nurse.recv().join("").contains("<body>It was cancelled</body>"));
+    let guest = engine.connect_anonymous("guest", "x");
+    guest.send("<presence/>");
+    assert_eq!(motd(&guest), 0);
+
+    // Another node, or this one started again, knows who has seen it.
+    let other = Engine::new(&[&FEATURE]);
+    for key in ["motd:example.com", "motd-seen:example.com:0"] {
+        let kept = engine.wait(engine.stores.settings.get(key)).unwrap().unwrap();
+        other.wait(other.stores.settings.put(key, &kept)).unwrap();
+    }
+    for user in ["bard", "juliet", "romeo", "nurse", "tybalt"] {
+        other.user(user);
+    }
+    for (user, times) in [("juliet", 0), ("nurse", 0), ("tybalt", 1)] {
+        let client = other.connect(user, "x");
+        client.send("<presence/>");
+        // Without the feature `presence` nobody becomes available by that.
+        let mut effects = throng_core::Effects::default();
+        effects.add(throng_core::Effect::Available(client.session.clone()));
+        client.session.with(|state| state.presence = throng_core::Frame::read(b"<presence/>"));
+        other.node.perform(effects);
+        other.run();
+        assert_eq!(motd(&client), times, "{user}");
+    }
+
+    done(&bard, "delete-motd", &[]);
+    engine.user("tybalt");
+    let tybalt = engine.connect("tybalt", "x");
+    tybalt.send("<presence/>");
+    assert_eq!(motd(&tybalt), 0);
+    done(&bard, "set-motd", &[("motd", "A new one")]);
+    assert_eq!(motd(&juliet) + motd(&nurse) + motd(&tybalt), 3, "a new message is new to everybody");
+}
+
+#[test]
+fn sections_4_27_and_4_28_new_users_are_welcomed() {
+    let (engine, bard) = engine();
+    refused(&bard, "delete-welcome", &[], "item-not-found");
+    done(&bard, "set-welcome", &[("welcome", "Welcome to|Shakespeare.lit")]);
+    assert_eq!(value(&raw(&bard, "set-welcome", "", ""), "welcome"), ["Welcome to", "Shakespeare.lit"]);
+    done(&bard, "add-user", &[("accountjid", "hamlet@example.com"), ("password", "x")]);
+    // It waits like any message to somebody who is not there.
+    let waiting = |name: &str| -> String {
+        let id = engine.wait(engine.stores.addresses.find(&address(name))).unwrap().unwrap();
+        let slice = engine.wait(engine.stores.offline.fetch(id, store::Page::first(9), 0)).unwrap();
+        slice.items.iter().map(|m| String::from_utf8_lossy(&m.stanza).into_owned()).collect()
+    };
+    let got = waiting("hamlet");
+    assert!(
+        got.contains("<body>Welcome to\nShakespeare.lit</body>") && got.contains("from='example.com'"),
+        "{got}"
+    );
+    done(&bard, "delete-welcome", &[]);
+    done(&bard, "add-user", &[("accountjid", "yorick@example.com"), ("password", "x")]);
+    assert_eq!(waiting("yorick"), "");
+}
+
+#[test]
+fn section_4_29_the_list_of_administrators_outlives_the_node() {
+    let (engine, bard) = engine();
+    let settings = &*engine.stores.settings;
+    let configured = [address("bard")];
+    let settle = |configured: &[Jid]| engine.wait(admins::settle(settings, configured)).unwrap();
+    assert_eq!(settle(&configured), configured);
+    assert_eq!(value(&raw(&bard, "edit-admin", "", ""), "adminjids"), ["bard@example.com"]);
+    refused(&bard, "edit-admin", &[("adminjids", "bard@example.com|hecate@example.com")], "item-not-found");
+    refused(&bard, "edit-admin", &[("adminjids", "chris@marlowe.lit")], "not-acceptable");
+    refused(&bard, "edit-admin", &[], "bad-request");
+    done(&bard, "edit-admin", &[("adminjids", "bard@example.com|juliet@example.com")]);
+    assert!(engine.node.is_admin(address("juliet").as_ref()));
+    assert_eq!(settle(&configured), [address("bard"), address("juliet")]);
+    let juliet = engine.connect("juliet", "balcony");
+    done(&juliet, "get-online-users-num", &[]);
+    // Whoever edits the file starts from the file.
+    let edited = [address("bard"), address("romeo")];
+    assert_eq!(settle(&edited), edited);
+    assert_eq!(settle(&configured), configured);
+}
+
+#[test]
+fn the_password_policy_is_shown_and_changed() {
+    let (engine, bard) = engine();
+    let policy = done(&bard, "!get-password-policy", &[]);
+    assert_eq!(value(&policy, "x-length"), ["8"]);
+    done(&bard, "!change-password-policy", &[("x-length", "12"), ("x-different", "5"), ("x-no-name", "0")]);
+    let policy = done(&bard, "!get-password-policy", &[]);
+    assert_eq!(
+        (value(&policy, "x-length"), value(&policy, "x-no-name")),
+        (vec!["12".into()], vec!["0".into()])
+    );
+    refused(&bard, "!change-password-policy", &[("x-length", "0")], "bad-request");
+    drop(engine);
+}
+
+#[test]
+fn sections_4_30_and_4_31_the_node_is_told_to_end() {
+    let (engine, bard) = engine();
+    bard.send("<presence/>");
+    bard.recv();
+    assert_eq!(value(&raw(&bard, "shutdown", "", ""), "delay"), ["30"]);
+    let restart = [("delay", "120"), ("announcement", "The service will be restarted|in 2 minutes!")];
+    let form = raw(&bard, "restart", "", "");
+    let id = form.split("sessionid='").nth(1).unwrap().split('\'').next().unwrap();
+    let got = bard.ask(&format!(
+        "<iq type='set' to='example.com' id='2'><command xmlns='http://jabber.org/protocol/commands' \
+         node='http://jabber.org/protocol/admin#restart' sessionid='{id}'>{}</command></iq>",
+        submit(&restart)
+    ));
+    assert!(got.iter().any(|s| s.contains("in 2 minutes!")), "{got:?}");
+    assert!(engine.node.shutdown_planned().unwrap().restart);
+    done(&bard, "shutdown", &[("delay", "60")]);
+    engine.advance(59);
+    let mut waiting = Box::pin(engine.node.shutdown());
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(waiting.as_mut().poll(&mut cx).is_pending());
+    engine.advance(1);
+    assert!(!engine.wait(waiting).restart, "the later command counts");
+    refused(&bard, "shutdown", &[("delay", "0")], "bad-request");
+}
+
+#[test]
+fn work_over_everybody_gives_way() {
+    let (engine, bard) = engine();
+    let clients: Vec<Client> = (0..2_000)
+        .map(|n| {
+            engine.user(&format!("u{n}"));
+            let client = engine.connect(&format!("u{n}"), "x");
+            client.session.with(|state| state.presence = throng_core::Frame::read(b"<presence/>"));
+            client
+        })
+        .collect();
+    let frame = announce::headline("example.com", "s", "t").unwrap();
+    let node = engine.node.clone();
+    let mut sending = Box::pin(async move { announce::to_all(&node, "example.com", &frame).await });
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut turns = 0;
+    while sending.as_mut().poll(&mut cx).is_pending() {
+        turns += 1;
+    }
+    assert!(turns >= 64, "{turns}");
+    assert!(clients.iter().all(|client| client.recv().len() == 1));
+    drop(bard);
+}
