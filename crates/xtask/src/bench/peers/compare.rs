@@ -307,11 +307,13 @@ impl Bench {
         let mut sides = sides(servers, USERS)?;
         let mut chats: Vec<Chat> = sides.iter().map(|side| Chat::new(&side.driver)).collect();
         let pace = Pace { rate: USERS as f64, both: true, burst: 1 };
-        for round in 0..self.rounds() {
+        // Wake-ups differ more from one moment to the next than anything else that is measured here.
+        let rounds = if self.quick { 1 } else { 5 };
+        for round in 0..rounds {
             for (column, (side, chat)) in sides.iter_mut().zip(&mut chats).enumerate() {
                 let warm = Duration::from_secs(1);
                 let sample = chat
-                    .open(&mut side.driver, &mut side.cpu, pace, warm, self.seconds(5.0))
+                    .open(&mut side.driver, &mut side.cpu, pace, warm, self.seconds(4.0))
                     .with_context(|| format!("steady rate of {}", side.name))?;
                 let (cost, share) = (sample.cpu, sample.cpu * sample.rate / 1e4);
                 note(&format!(
