@@ -164,8 +164,8 @@ pub struct Feature {
     pub stream_features: &'static [&'static str],
     /// Elements for `<stream:features/>` before authentication, ready to send.
     pub early_features: &'static [&'static str],
-    /// One more such element, made from what the finished host says of itself.
-    pub announce: Option<Announce>,
+    /// More such elements, made from what the finished host says of itself.
+    pub announce: &'static [Announce],
     /// Requests that it answers.
     pub iq: &'static [IqKey],
     /// Commands.
@@ -189,7 +189,7 @@ impl Feature {
         disco: &[],
         stream_features: &[],
         early_features: &[],
-        announce: None,
+        announce: &[],
         iq: &[],
         commands: &[],
         options: &[],

@@ -173,7 +173,7 @@ impl Host {
         };
         let (mut disco_server, disco_account) =
             DiscoInfo::of(enabled.iter().map(|e| e.feature), &mut parts.disco);
-        for announce in enabled.iter().filter_map(|e| e.feature.announce) {
+        for announce in enabled.iter().flat_map(|e| e.feature.announce) {
             let announced = announce(&disco_server);
             stream_features.extend_from_slice(&announced.element);
             disco_server.nodes.push(announced.node);

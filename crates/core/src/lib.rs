@@ -13,6 +13,7 @@
 pub mod account;
 pub mod accounts;
 pub mod blocked;
+pub mod clients;
 pub mod command;
 pub mod disco;
 pub mod effect;
@@ -30,6 +31,7 @@ pub mod metrics;
 pub mod node;
 pub mod nonza;
 pub mod passwords;
+pub mod questions;
 pub mod router;
 pub mod session;
 

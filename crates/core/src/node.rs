@@ -14,6 +14,7 @@ use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
 use store::{AddressId, RosterItem, RosterSnapshot, Stores};
 
 use crate::account::Account;
+use crate::clients::Clients;
 use crate::effect::Effects;
 use crate::ending::Ending;
 use crate::hooks::{ClosingCtx, OpenedCtx, Probe, Ran, RemovedCtx};
@@ -21,6 +22,7 @@ use crate::host::{Host, Hosts};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::passwords::Passwords;
+use crate::questions::Questions;
 use crate::router::Work;
 use crate::router::table::{Table, bare_hash};
 use crate::session::ack::Remembered;
@@ -57,6 +59,10 @@ pub struct Node {
     pub table: Table,
     /// All connections.
     pub links: Links,
+    /// What clients can do.
+    pub clients: Clients,
+    /// Questions to clients that wait for an answer.
+    pub questions: Questions,
     /// Storage.
     pub stores: Stores,
     /// The other nodes.
@@ -117,6 +123,8 @@ impl Node {
             hosts: RwLock::new(parts.hosts),
             table: Table::default(),
             links: Links::default(),
+            clients: Clients::default(),
+            questions: Questions::default(),
             stores: parts.stores,
             cluster: parts.cluster,
             now: AtomicU32::new(parts.clock.seconds()),
@@ -205,11 +213,12 @@ impl Node {
     pub fn seconds(&self) -> u32 {
         self.now.load(Ordering::Relaxed)
     }
-    /// To be called once a second: rings the alarms that are due.
-    pub fn sweep(&self) {
+    /// To be called once a second: rings the alarms that are due and gives up on questions without an answer.
+    pub fn sweep(self: &Arc<Self>) {
         let now = self.clock.seconds();
         self.now.store(now, Ordering::Relaxed);
         self.links.sweep(now);
+        self.sweep_questions(now);
         self.ending.sweep(now);
     }
 

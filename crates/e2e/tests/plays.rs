@@ -27,6 +27,7 @@ plays! {
     adhoc,
     administration,
     caps,
+    caps_clients,
     carbons,
     disco,
     external_services,

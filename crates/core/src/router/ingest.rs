@@ -150,7 +150,8 @@ impl Node {
                 let from = session.full();
                 self.serve(&Request { host, target, session: Some(session), from, to, head, bytes }, work);
             }
-            Some(_) => {} // an answer to the server: the silence of the line is over, and that is all
+            // An answer to the server: the silence of the line is over, and perhaps a question has its answer.
+            Some(_) => self.answered(session, head, bytes, &mut work.effects),
             None => {
                 let frame = stamp(bytes, head, session.full().as_str(), to);
                 self.outgoing(session, frame, to, 0, work);

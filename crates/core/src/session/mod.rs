@@ -16,6 +16,7 @@ use jid::{Jid, JidRef};
 use parking_lot::Mutex;
 
 use crate::account::Account;
+use crate::clients::Number;
 use crate::frame::Frame;
 
 pub use ack::{Management, Terms};
@@ -34,6 +35,8 @@ pub struct Session {
     pub jid: Jid,
     /// One bit a feature.
     pub flags: Flags,
+    /// The number of what its client announced; fits where alignment leaves room.
+    pub(crate) client: Number,
     ended: AtomicBool,
     state: Mutex<State>,
 }
@@ -60,6 +63,7 @@ impl Session {
             link,
             jid,
             flags: Flags::default(),
+            client: Number::default(),
             ended: AtomicBool::new(false),
             state: Mutex::new(State::default()),
         }

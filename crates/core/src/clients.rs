@@ -1,0 +1,333 @@
+//! What clients can do: their features by fingerprint, learnt once and shared by all sessions with the same client.
+//!
+//! A fingerprint is a text that only one set of features has; a feature of the server makes it out of what a client
+//! announces, and vouches for it: what is put in with [`Clients::learn`] must have been verified against it, because it
+//! then stands for every session with that fingerprint. A session holds a number of four bytes, which fits into what
+//! alignment leaves unused; sessions that announce nothing cost nothing.
+//!
+//! For each unknown fingerprint one client is asked at a time. If it lies, refuses or is silent, it is the turn of the
+//! next one that announced the same, and the one that failed is not asked for it again for [`GRUDGE`] seconds.
+//!
+//! Left out: keeping the cache on disk.
+//!
+//! The trap: the cache is bounded ([`MOST`], [`MOST_BYTES`]). When it is full, the fingerprint that the fewest sessions have
+//! goes, the oldest of them first, and before them those that nobody could verify; a session whose fingerprint went is one whose features are unknown until it announces
+//! them again. So *unknown* is a normal answer at any time, and means *assume nothing*.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::session::Session;
+
+/// Fingerprints that are kept.
+pub const MOST: usize = 1 << INDEX_BITS;
+/// Bytes of all sets together.
+pub const MOST_BYTES: usize = 8 << 20;
+/// Longest fingerprint, in bytes.
+pub const KEY_BYTES: usize = 160;
+/// Largest set, in bytes.
+pub const SET_BYTES: usize = 32 << 10;
+/// Seconds for which a client that gave no right answer is not asked for the same again.
+pub const GRUDGE: u32 = 600;
+/// Clients that wait to be asked, and clients that are not asked again, for each fingerprint.
+const LINE: usize = 8;
+const INDEX_BITS: u32 = 12;
+
+/// What a client can do.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FeatureSet {
+    /// Sorted.
+    features: Box<[Box<str>]>,
+    /// Category and type.
+    identities: Box<[(Box<str>, Box<str>)]>,
+}
+
+impl FeatureSet {
+    /// A set of feature variables, and of identities as category and type.
+    pub fn new<'a>(
+        features: impl IntoIterator<Item = &'a str>,
+        identities: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> FeatureSet {
+        let mut features: Vec<Box<str>> = features.into_iter().map(Into::into).collect();
+        features.sort_unstable();
+        features.dedup();
+        let identities = identities.into_iter().map(|(category, kind)| (category.into(), kind.into()));
+        FeatureSet { features: features.into(), identities: identities.collect() }
+    }
+    /// Whether the client has this feature.
+    pub fn has(&self, var: &str) -> bool {
+        self.features.binary_search_by(|f| (**f).cmp(var)).is_ok()
+    }
+    /// All features, sorted.
+    pub fn features(&self) -> impl Iterator<Item = &str> {
+        self.features.iter().map(|f| &**f)
+    }
+    /// Category and type of each identity.
+    pub fn identities(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.identities.iter().map(|(category, kind)| (&**category, &**kind))
+    }
+    /// About what it costs.
+    pub fn bytes(&self) -> usize {
+        let features: usize = self.features.iter().map(|f| f.len() + 32).sum();
+        let identities: usize = self.identities.iter().map(|(c, k)| c.len() + k.len() + 64).sum();
+        features + identities + 64
+    }
+}
+
+/// What is to be done about an announcement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Announced {
+    /// The features are known.
+    Known(Arc<FeatureSet>),
+    /// Another client is being asked, or nobody can be.
+    Patience,
+    /// This client is to be asked now; [`Clients::learn`] or [`Clients::failed`] must follow.
+    Ask,
+}
+
+/// The number of a session's fingerprint; zero is none.
+#[derive(Debug, Default)]
+pub(crate) struct Number(AtomicU32);
+
+enum What {
+    Unknown,
+    /// The client on this link is being asked.
+    Asking(u64),
+    Known(Arc<FeatureSet>),
+}
+
+struct Entry {
+    key: Arc<str>,
+    /// Numbers of earlier entries in this place do not stand for this one.
+    generation: u32,
+    /// Sessions that have it.
+    users: u32,
+    /// When it was announced last.
+    used: u32,
+    what: What,
+    /// Who announced it while another was asked.
+    waiting: SmallVec<[Weak<Session>; 1]>,
+    /// Links of those who gave no right answer, and until when that counts.
+    failed: SmallVec<[(u64, u32); 1]>,
+}
+
+#[derive(Default)]
+struct State {
+    places: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    by_key: HashMap<Arc<str>, u32>,
+    bytes: usize,
+    generation: u32,
+}
+
+/// The features of all clients of a node.
+#[derive(Default)]
+pub struct Clients(Mutex<State>);
+
+impl Clients {
+    /// A session announced a fingerprint. `now` is in seconds of the node's clock.
+    pub fn announce(&self, session: &Arc<Session>, key: &str, now: u32) -> Announced {
+        if key.len() > KEY_BYTES {
+            return Announced::Patience;
+        }
+        let mut state = self.0.lock();
+        // Whoever ends the session withdraws it after marking it, and waits for this lock.
+        if session.is_ended() {
+            return Announced::Patience;
+        }
+        let number = session.client.0.load(Ordering::Relaxed);
+        if state.get(number).is_none_or(|entry| &*entry.key != key) {
+            state.leave(number);
+            let number = state.enter(key, now);
+            session.client.0.store(number, Ordering::Relaxed);
+        }
+        let number = session.client.0.load(Ordering::Relaxed);
+        let Some(entry) = state.get(number) else { return Announced::Patience };
+        entry.used = now;
+        match &entry.what {
+            What::Known(set) => Announced::Known(set.clone()),
+            What::Asking(_) => {
+                let known =
+                    entry.waiting.iter().any(|waiting| std::ptr::eq(waiting.as_ptr(), Arc::as_ptr(session)));
+                if !known && entry.waiting.len() < LINE && !entry.bears_grudge(session, now) {
+                    entry.waiting.push(Arc::downgrade(session));
+                }
+                Announced::Patience
+            }
+            What::Unknown if entry.bears_grudge(session, now) => Announced::Patience,
+            What::Unknown => {
+                entry.what = What::Asking(session.link.id);
+                Announced::Ask
+            }
+        }
+    }
+
+    /// The session announces nothing any more, or ends.
+    pub fn withdraw(&self, session: &Session) {
+        if session.client.0.load(Ordering::Relaxed) != 0 {
+            let mut state = self.0.lock();
+            state.leave(session.client.0.swap(0, Ordering::Relaxed));
+        }
+    }
+
+    /// What the session's client can do; `None` if it announced nothing, or nothing that could be verified so far.
+    pub fn features(&self, session: &Session) -> Option<Arc<FeatureSet>> {
+        let number = session.client.0.load(Ordering::Relaxed);
+        if number == 0 {
+            return None;
+        }
+        match &self.0.lock().get(number)?.what {
+            What::Known(set) => Some(set.clone()),
+            _ => None,
+        }
+    }
+
+    /// A client's answer was verified against its fingerprint. A set that is too large is not kept.
+    pub fn learn(&self, key: &str, set: FeatureSet) {
+        let mut state = self.0.lock();
+        let bytes = set.bytes();
+        let Some(index) = state.by_key.get(key).copied() else { return };
+        let fits = bytes <= SET_BYTES;
+        let Some(entry) = state.places.get_mut(index as usize).and_then(Option::as_mut) else { return };
+        if matches!(entry.what, What::Known(_)) {
+            return;
+        }
+        entry.waiting = SmallVec::new();
+        entry.failed = SmallVec::new();
+        entry.what = if fits { What::Known(Arc::new(set)) } else { What::Unknown };
+        if fits {
+            state.bytes += bytes;
+            while state.bytes > MOST_BYTES && state.evict(Some(index)) {}
+        }
+    }
+
+    /// The client that was asked gave no right answer. Returns the next one to ask, if there is any.
+    pub fn failed(&self, key: &str, session: &Session, now: u32) -> Option<Arc<Session>> {
+        let mut state = self.0.lock();
+        let index = state.by_key.get(key).copied()?;
+        let entry = state.places.get_mut(index as usize)?.as_mut()?;
+        if !matches!(entry.what, What::Asking(link) if link == session.link.id) {
+            return None;
+        }
+        if entry.failed.len() >= LINE {
+            entry.failed.remove(0);
+        }
+        entry.failed.push((session.link.id, now.saturating_add(GRUDGE)));
+        while !entry.waiting.is_empty() {
+            let next = entry.waiting.remove(0).upgrade();
+            // It may have announced something else since.
+            if let Some(next) = next.filter(|next| !next.is_ended() && !entry.bears_grudge(next, now)) {
+                entry.what = What::Asking(next.link.id);
+                return Some(next);
+            }
+        }
+        entry.what = What::Unknown;
+        None
+    }
+
+    /// Nobody could be asked; whoever announces it next is.
+    pub fn gave_up(&self, key: &str) {
+        let mut state = self.0.lock();
+        if let Some(&index) = state.by_key.get(key)
+            && let Some(Some(entry)) = state.places.get_mut(index as usize)
+            && matches!(entry.what, What::Asking(_))
+        {
+            entry.what = What::Unknown;
+        }
+    }
+
+    /// Fingerprints, and bytes of their sets.
+    pub fn size(&self) -> (usize, usize) {
+        let state = self.0.lock();
+        (state.by_key.len(), state.bytes)
+    }
+}
+
+impl Entry {
+    fn bears_grudge(&self, session: &Session, now: u32) -> bool {
+        self.failed.iter().any(|(link, until)| *link == session.link.id && now < *until)
+    }
+    fn bytes(&self) -> usize {
+        match &self.what {
+            What::Known(set) => set.bytes(),
+            _ => 0,
+        }
+    }
+}
+
+impl State {
+    /// The entry of a number; none if it went.
+    fn get(&mut self, number: u32) -> Option<&mut Entry> {
+        let entry = self.places.get_mut((number & (MOST as u32 - 1)) as usize)?.as_mut()?;
+        (number >> INDEX_BITS == entry.generation).then_some(entry)
+    }
+
+    /// A fingerprint without sessions stays only when its features are known.
+    fn leave(&mut self, number: u32) {
+        let Some(entry) = self.get(number) else { return };
+        entry.users = entry.users.saturating_sub(1);
+        if entry.users == 0 && !matches!(entry.what, What::Known(_)) {
+            self.remove(number & (MOST as u32 - 1));
+        }
+    }
+
+    fn remove(&mut self, index: u32) -> bool {
+        let Some(entry) = self.places.get_mut(index as usize).and_then(Option::take) else { return false };
+        self.bytes = self.bytes.saturating_sub(entry.bytes());
+        self.by_key.remove(&entry.key);
+        self.free.push(index);
+        true
+    }
+
+    /// One more session has this fingerprint; its number.
+    fn enter(&mut self, key: &str, now: u32) -> u32 {
+        if let Some(&index) = self.by_key.get(key)
+            && let Some(Some(entry)) = self.places.get_mut(index as usize)
+        {
+            entry.users += 1;
+            return entry.generation << INDEX_BITS | index;
+        }
+        if self.by_key.len() >= MOST {
+            self.evict(None);
+        }
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.places.push(None);
+                self.places.len() as u32 - 1
+            }
+        };
+        // Never zero, so that no number is.
+        self.generation = self.generation % (u32::MAX >> INDEX_BITS) + 1;
+        let key: Arc<str> = key.into();
+        let entry = Entry {
+            key: key.clone(),
+            generation: self.generation,
+            users: 1,
+            used: now,
+            what: What::Unknown,
+            waiting: SmallVec::new(),
+            failed: SmallVec::new(),
+        };
+        let number = entry.generation << INDEX_BITS | index;
+        if let Some(place) = self.places.get_mut(index as usize) {
+            *place = Some(entry);
+        }
+        self.by_key.insert(key, index);
+        number
+    }
+
+    /// Makes room; false if there is nothing to drop.
+    fn evict(&mut self, keep: Option<u32>) -> bool {
+        let entries = self.places.iter().enumerate().filter_map(|(i, e)| Some((i as u32, e.as_ref()?)));
+        // Unknown ones first, so that announcing much and proving nothing drops nothing that is proven.
+        let rank = |e: &Entry| (matches!(e.what, What::Known(_)) && e.users > 0, e.users, e.used);
+        let worst = entries.filter(|(i, _)| Some(*i) != keep).min_by_key(|(_, e)| rank(e));
+        let Some(index) = worst.map(|(index, _)| index) else { return false };
+        self.remove(index)
+    }
+}
