@@ -1,0 +1,119 @@
+//! The promise of the registry: a module costs a session nothing until the session uses it. Counted are the live bytes of
+//! sessions that bind, ask for their roster, become available and get a message, with all modules and with all but one.
+#![allow(clippy::panic, reason = "a test")]
+#![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use testkit::Engine;
+use throng_core::feature::{Feature, Options};
+use throng_core::{Enabled, Limits};
+use throng_features::registry::ALL;
+
+thread_local! {
+    /// Live bytes of this thread; the test harness has threads of its own.
+    static LIVE: Cell<i64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn add(bytes: i64) {
+    LIVE.with(|c| c.set(c.get() + bytes));
+}
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size() as i64);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        add(-(layout.size() as i64));
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(at, layout) }
+    }
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        add(size as i64 - layout.size() as i64);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Before the first count, so that what grows once has grown.
+const FIRST: usize = 200;
+/// So many sessions more until the second count.
+const MORE: usize = 800;
+
+/// Bytes of [`MORE`] sessions on a host with these modules.
+fn weight(features: &[&'static Feature]) -> i64 {
+    let enabled: Vec<Enabled> = features
+        .iter()
+        .map(|feature| Enabled { feature, options: Options::defaults(feature.options) })
+        .collect();
+    let engine = Engine::start(&enabled, Limits::default());
+    engine.user("writer");
+    for n in 0..FIRST + MORE {
+        engine.user(&format!("user{n:04}"));
+    }
+    let writer = engine.connect("writer", "desk");
+    let mut clients = Vec::with_capacity(FIRST + MORE);
+    let mut before = 0;
+    for n in 0..FIRST + MORE {
+        if n == FIRST {
+            engine.store_calls();
+            before = LIVE.with(Cell::get);
+        }
+        let client = engine.connect(&format!("user{n:04}"), "balcony");
+        client.send("<iq type='get' id='1'><query xmlns='jabber:iq:roster'/></iq>");
+        client.send("<presence/>");
+        writer.send(&format!(
+            "<message to='user{n:04}@example.com' type='chat'><body>Good morrow</body></message>"
+        ));
+        assert!(client.recv().iter().any(|stanza| stanza.contains("Good morrow")), "with {n} sessions");
+        writer.recv();
+        clients.push(client);
+    }
+    engine.store_calls();
+    let after = LIVE.with(Cell::get);
+    assert_eq!(clients.len(), FIRST + MORE);
+    after - before
+}
+
+/// Names of the modules that cannot be on without this one.
+fn dependents(name: &'static str) -> BTreeSet<&'static str> {
+    let mut out = BTreeSet::from([name]);
+    loop {
+        let before = out.len();
+        for feature in ALL {
+            if feature.needs.iter().any(|need| out.contains(need)) {
+                out.insert(feature.name);
+            }
+        }
+        if out.len() == before {
+            return out;
+        }
+    }
+}
+
+#[test]
+fn no_module_weighs_on_a_session_that_does_not_use_it() {
+    let all = weight(ALL);
+    for feature in ALL {
+        // These are used by every one of the sessions: a roster, presence, and what hangs on them.
+        if ["roster", "presence", "subscription"].contains(&feature.name) {
+            continue;
+        }
+        let gone = dependents(feature.name);
+        let rest: Vec<_> = ALL.iter().copied().filter(|f| !gone.contains(f.name)).collect();
+        let without = weight(&rest);
+        let each = (all - without) / MORE as i64;
+        assert!(each <= 0, "{} adds {each} bytes to every session ({all} to {without})", feature.name);
+    }
+    println!("{} bytes a session with all {} modules", all / MORE as i64, ALL.len());
+}
