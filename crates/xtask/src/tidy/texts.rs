@@ -14,6 +14,7 @@ const REASON: &str = "//! Long because ";
 /// The only files with `unsafe`, and why each cannot do without.
 const UNSAFE: [(&str, &str); 6] = [
     ("crates/features/tests/alloc.rs", "a counting allocator"),
+    ("crates/features/tests/weight.rs", "a counting allocator"),
     ("crates/jid/tests/alloc.rs", "a counting allocator"),
     ("crates/net/tests/memory.rs", "a counting allocator"),
     ("crates/streams/tests/hostile.rs", "a counting allocator"),
