@@ -53,6 +53,7 @@ pub struct Host {
     pub features: Vec<&'static str>,
     /// The host that took the place of this one.
     next: OnceLock<Arc<Host>>,
+    options: BTreeMap<&'static str, Options>,
 }
 
 /// Makes the question for a sign of life from a silent client.
@@ -112,6 +113,7 @@ impl Host {
         let jid = jid.ok_or_else(|| HostError::Domain(domain.to_owned()))?;
         let mut parts = Parts::default();
         let mut features = Vec::new();
+        let mut options_of = BTreeMap::new();
         let mut stream_features = Vec::new();
         let mut early_features = Vec::new();
         for Enabled { feature, options } in enabled {
@@ -149,6 +151,7 @@ impl Host {
                 stream_features.extend_from_slice(element.as_bytes());
             }
             features.push(feature.name);
+            options_of.insert(feature.name, options.clone());
         }
         let mut iq = IqTable::default();
         for (key, owner, handler) in parts.iq {
@@ -193,6 +196,7 @@ impl Host {
             management: parts.management,
             late: parts.late,
             features,
+            options: options_of,
             next: OnceLock::new(),
         })
     }
@@ -212,6 +216,11 @@ impl Host {
         if next.next.get().is_none() && !std::ptr::eq(self, Arc::as_ptr(next)) {
             let _ = self.next.set(next.clone());
         }
+    }
+
+    /// The options of a feature that is on, for what the stream does itself.
+    pub fn options(&self, feature: &str) -> Option<&Options> {
+        self.options.get(feature)
     }
 
     /// The domain.

@@ -22,6 +22,16 @@ pub struct Limits {
     pub negotiation_seconds: u32,
     /// Failed authentications on one stream before it is closed (RFC 6120 section 6.4.5 names 2 to 5).
     pub auth_attempts: u8,
+    /// Time over which failed logins are counted; see [`crate::guard`].
+    pub login_window_seconds: u32,
+    /// Failed logins to one account from one address.
+    pub login_failures_per_pair: u32,
+    /// Failed logins from one address (IPv6: one /64).
+    pub login_failures_per_address: u32,
+    /// Accounts that may be failed at from one address; counted within a third or so.
+    pub login_accounts_per_address: u32,
+    /// Failed logins to one account from addresses that it has not been used from.
+    pub login_failures_per_account: u32,
     /// Silence after which a client is asked for a sign of life.
     pub idle_seconds: u32,
     /// Time to answer that question.
@@ -81,6 +91,11 @@ impl Default for Limits {
             negotiation_bytes: 16_384,
             negotiation_seconds: 30,
             auth_attempts: 5,
+            login_window_seconds: 600,
+            login_failures_per_pair: 20,
+            login_failures_per_address: 100,
+            login_accounts_per_address: 30,
+            login_failures_per_account: 100,
             idle_seconds: 600,
             ping_seconds: 60,
             blocked_seconds: 60,

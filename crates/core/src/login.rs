@@ -16,6 +16,8 @@ pub struct Found {
     pub principal: Principal,
     /// Opaque to the engine; `sasl` reads them.
     pub credentials: Vec<u8>,
+    /// As opaque: tokens for quick logins.
+    pub tokens: Vec<u8>,
     /// May not log in.
     pub disabled: bool,
 }
@@ -40,7 +42,12 @@ impl Node {
             epoch,
             ephemeral: false,
         };
-        Ok(Some(Found { principal, credentials: login.credentials, disabled: login.disabled }))
+        Ok(Some(Found {
+            principal,
+            credentials: login.credentials,
+            tokens: login.tokens,
+            disabled: login.disabled,
+        }))
     }
 
     /// A new user without an account (SASL ANONYMOUS, RFC 4505). The name is random and gone with the session.

@@ -57,6 +57,8 @@ pub struct Metrics {
     pub waited: Counter,
     /// Logins by mechanism or failure.
     pub logins: Family<ByReason, Counter>,
+    /// Logins refused unseen, by the limit that was reached.
+    pub logins_limited: Family<ByReason, Counter>,
     /// Stream errors sent, by condition.
     pub stream_errors: Family<ByReason, Counter>,
     limited: Family<ByClass, Counter>,
@@ -82,6 +84,7 @@ impl Metrics {
             bounced: Counter::default(),
             waited: Counter::default(),
             logins: Family::default(),
+            logins_limited: Family::default(),
             stream_errors: Family::default(),
             limited: Family::default(),
         };
@@ -103,6 +106,11 @@ impl Metrics {
         add("throng_bounced", "Stanzas sent back with an error", &metrics.bounced);
         add("throng_waited", "Stanzas that waited for the store", &metrics.waited);
         registry.register("throng_logins", "Logins by mechanism or failure", metrics.logins.clone());
+        registry.register(
+            "throng_logins_limited",
+            "Logins refused because too many failed before",
+            metrics.logins_limited.clone(),
+        );
         registry.register("throng_stream_errors", "Stream errors sent", metrics.stream_errors.clone());
         registry.register(
             "throng_limited",

@@ -17,6 +17,7 @@ use crate::account::Account;
 use crate::clients::Clients;
 use crate::effect::Effects;
 use crate::ending::Ending;
+use crate::guard::Guard;
 use crate::hooks::{ClosingCtx, OpenedCtx, Probe, Ran, RemovedCtx};
 use crate::host::{Host, Hosts};
 use crate::limits::Limits;
@@ -73,6 +74,8 @@ pub struct Node {
     pub spawner: Arc<dyn Spawner>,
     /// Counters.
     pub metrics: Metrics,
+    /// Counts failed logins.
+    pub guard: Guard,
     limits: ArcSwap<Limits>,
     admins: RwLock<BTreeSet<Jid>>,
     /// Derives and checks stored keys.
@@ -131,6 +134,7 @@ impl Node {
             clock: parts.clock,
             spawner: parts.spawner,
             metrics: parts.metrics,
+            guard: Guard::new(),
             limits: ArcSwap::from_pointee(parts.limits),
             admins: RwLock::new(parts.admins.into_iter().collect()),
             passwords: parts.passwords,

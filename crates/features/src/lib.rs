@@ -9,6 +9,7 @@
 
 pub mod adhoc;
 pub mod administration;
+pub mod bind2;
 pub mod caps;
 pub mod carbons;
 pub mod contact;
@@ -16,12 +17,15 @@ pub mod disco;
 pub mod doap;
 pub mod docs;
 pub mod external_services;
+pub mod fast;
 pub mod last;
 pub mod offline;
 pub mod ping;
 pub mod private;
 pub mod registry;
 pub mod rfc6121;
+pub mod sasl2;
+pub mod scram_upgrade;
 pub mod search;
 pub mod session;
 pub mod specs;

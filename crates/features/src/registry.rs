@@ -15,6 +15,11 @@ use throng_core::feature::{Feature, Options, Value};
 
 /// Every feature, in order.
 pub static ALL: &[&Feature] = &[
+    // What streams may do before there is a session. None of them registers anything.
+    &crate::sasl2::FEATURE,
+    &crate::bind2::FEATURE,
+    &crate::fast::FEATURE,
+    &crate::scram_upgrade::FEATURE,
     // Requests that clients make first. None of these registers a handler on the stanza path, so among
     // themselves their order does not matter.
     &crate::session::FEATURE,

@@ -48,6 +48,7 @@ pub static BUILT_IN: &[BuiltIn] = &[
         "section 3: servers",
     ),
     built("streams", "XEP-0440", "SASL Channel-Binding Type Capability", "1.0.0", ""),
+    built("streams", "XEP-0474", "SASL SCRAM Downgrade Protection", "0.5.0", ""),
     built("sasl", "XEP-0175", "Best Practices for Use of SASL ANONYMOUS", "1.2", ""),
     built("sasl", "RFC 4505", "Anonymous SASL Mechanism", "", ""),
     built("sasl", "RFC 4616", "The PLAIN SASL Mechanism", "", ""),

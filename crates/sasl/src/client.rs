@@ -1,7 +1,7 @@
 //! The client's side, small: SCRAM, PLAIN, EXTERNAL and ANONYMOUS, for tests, benches and tools.
 //!
-//! SCRAM is RFC 5802 sections 3 and 5. Unknown attributes of the server are ignored (so is the `h=` of XEP-0474), `m=`
-//! is an error.
+//! SCRAM is RFC 5802 sections 3 and 5. Unknown attributes of the server are ignored, `m=` is an error. The `h=` of
+//! XEP-0474 is checked where the client says what it saw.
 //!
 //! Left out: choice of mechanism, pinning, and the lower limit on iterations of RFC 7677 section 4, so that tests can
 //! be quick. The load generator has a client of its own, so that both sides cannot share a mistake.
@@ -53,6 +53,9 @@ pub enum ClientError {
     /// The user name or password does not survive SASLprep.
     #[error(transparent)]
     Prep(#[from] PrepError),
+    /// The server offered something else than what the client saw, or does not say.
+    #[error("the list of mechanisms was changed on the way")]
+    Downgrade,
     /// The server did not prove that it knows the password.
     #[error("the server's signature is wrong")]
     Signature,
@@ -92,6 +95,8 @@ pub struct Scram {
     username: String,
     password: Secret,
     nonce: String,
+    /// `h=` as it must be.
+    announced: Option<String>,
     expected: Option<Key>,
 }
 
@@ -106,6 +111,7 @@ impl Scram {
             username: username.to_owned(),
             password: Secret::from(password),
             nonce: crate::nonce(),
+            announced: None,
             expected: None,
         }
     }
@@ -121,6 +127,15 @@ impl Scram {
     #[must_use]
     pub fn with_authzid(mut self, authzid: &str) -> Scram {
         self.authzid = Some(authzid.to_owned());
+        self
+    }
+
+    /// Insisting on having seen the whole offer: these mechanisms, and these channel bindings if they were listed
+    /// (XEP-0474 section 5.2).
+    #[must_use]
+    pub fn expecting(mut self, mechanisms: &[&str], bindings: Option<&[&str]>) -> Scram {
+        let bindings = bindings.map(|names| names.iter().copied());
+        self.announced = Some(crate::downgrade::attribute(self.hash, mechanisms.iter().copied(), bindings));
         self
     }
 
@@ -166,8 +181,16 @@ impl Scram {
             attributes.next().and_then(|attribute| attribute.strip_prefix(name)).ok_or(ClientError::Malformed)
         };
         let (nonce, salt, iterations) = (value("r=")?, value("s=")?, value("i=")?);
-        if attributes.any(|attribute| attribute.starts_with("m=")) {
-            return Err(ClientError::Extension);
+        let mut announced = None;
+        for attribute in attributes {
+            match attribute.split_once('=') {
+                Some(("m", _)) => return Err(ClientError::Extension),
+                Some(("h", value)) => announced = Some(value),
+                _ => {}
+            }
+        }
+        if self.announced.is_some() && self.announced.as_deref() != announced {
+            return Err(ClientError::Downgrade);
         }
         if nonce.len() <= self.nonce.len() || !nonce.starts_with(&self.nonce) {
             return Err(ClientError::Nonce);
@@ -237,6 +260,28 @@ impl Scram {
 #[must_use]
 pub fn plain(authzid: Option<&str>, username: &str, password: &str) -> Vec<u8> {
     [authzid.unwrap_or_default(), "\0", username, "\0", password].concat().into_bytes()
+}
+
+/// The one message of the HT mechanisms (see [`crate::ht`]): `data` is what the mechanism binds to.
+#[must_use]
+pub fn hashed_token(username: &str, token: &str, data: &[u8]) -> Vec<u8> {
+    [username.as_bytes(), b"\0", crate::ht::initiator(token, data).expose()].concat()
+}
+
+/// The `<hash/>` of XEP-0480 section 3: SaltedPassword.
+///
+/// # Errors
+/// If the password cannot be prepared or the iterations are absurd.
+pub fn salted_password(
+    hash: Hash,
+    password: &str,
+    salt: &[u8],
+    iterations: u32,
+) -> Result<Vec<u8>, ClientError> {
+    let checked = NonZeroU32::new(iterations)
+        .filter(|_| iterations <= crate::MAX_ITERATIONS)
+        .ok_or(ClientError::Iterations(iterations))?;
+    Ok(hash.salted_password(prepare(password)?.as_bytes(), salt, checked).expose().to_vec())
 }
 
 /// The one message of EXTERNAL.

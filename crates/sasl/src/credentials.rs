@@ -88,7 +88,16 @@ pub enum CredentialsError {
 impl Keys {
     /// Derives the keys for one hash from a prepared password.
     fn derive(hash: Hash, prepared: &str, salt: &[u8], iterations: NonZeroU32) -> Keys {
-        let salted = hash.salted_password(prepared.as_bytes(), salt, iterations);
+        Keys::from_salted(
+            hash,
+            &hash.salted_password(prepared.as_bytes(), salt, iterations),
+            salt,
+            iterations,
+        )
+    }
+
+    /// The keys that follow from a SaltedPassword.
+    fn from_salted(hash: Hash, salted: &Key, salt: &[u8], iterations: NonZeroU32) -> Keys {
         let client_key = hash.hmac(salted.expose(), &[b"Client Key"]);
         Keys {
             salt: salt.into(),
@@ -100,6 +109,20 @@ impl Keys {
 }
 
 impl Credentials {
+    /// Adds the keys that follow from a SaltedPassword of the client (XEP-0480 section 3). Cheap: the client did the work.
+    /// False if `salted` has not the length of the hash, or `iterations` or `salt` are out of range.
+    ///
+    /// Trap: nothing proves that it was made from the password. Only who has just proved the password may be asked.
+    #[must_use]
+    pub fn add_salted(&mut self, hash: Hash, salt: &[u8], iterations: u32, salted: &[u8]) -> bool {
+        let Some(iterations) = checked_iterations(iterations) else { return false };
+        if salted.len() != hash.bytes() || !(1..=255).contains(&salt.len()) {
+            return false;
+        }
+        *self.slot(hash) = Some(Keys::from_salted(hash, &Key::from_slice(salted), salt, iterations));
+        true
+    }
+
     /// New credentials with a random salt and [`DEFAULT_ITERATIONS`]. Slow; see the module.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use crate::binding::Binding;
 use crate::credentials::Credentials;
 use crate::decoy::Decoy;
 use crate::failure::{Failure, Reason};
-use crate::mechanism::Mechanism;
+use crate::mechanism::{Mechanism, MechanismSet};
 use crate::scram::{Proof, Success, Terms, Waiting, is_server_nonce};
 use crate::{anonymous, external, plain};
 use base::Secret;
@@ -60,6 +60,8 @@ pub enum Step {
 pub struct Exchange {
     mechanism: Mechanism,
     offered_plus: bool,
+    /// What the client should have seen, for XEP-0474.
+    announced: Option<MechanismSet>,
     state: State,
     reason: Option<Reason>,
     binding: Binding,
@@ -94,11 +96,20 @@ impl Exchange {
         Exchange {
             mechanism,
             offered_plus,
+            announced: None,
             state: State::First { asked: false },
             reason: None,
             binding,
             nonce,
         }
+    }
+
+    /// Repeats to a SCRAM client, signed, what it was offered: these mechanisms, and the types of the binding if any of
+    /// them is `-PLUS` (XEP-0474, see [`crate::downgrade`]).
+    #[must_use]
+    pub fn protected(mut self, announced: MechanismSet) -> Exchange {
+        self.announced = Some(announced);
+        self
     }
 
     /// Takes the initial response (`None`: there was none) or the next response of the client.
@@ -212,8 +223,14 @@ impl Exchange {
         if plus && self.binding.is_empty() {
             return Ok(self.fail(Failure::InvalidMechanism));
         }
-        let terms =
-            Terms { hash, plus, offered_plus: self.offered_plus, binding: &self.binding, nonce: &self.nonce };
+        let terms = Terms {
+            hash,
+            plus,
+            offered_plus: self.offered_plus,
+            announced: self.announced,
+            binding: &self.binding,
+            nonce: &self.nonce,
+        };
         let waiting = Waiting::new(&terms, message)?;
         let username = waiting.username.clone();
         self.state = State::Credentials(Box::new(waiting));
@@ -236,7 +253,7 @@ fn done(success: Success) -> Step {
     Step::Done { username, authzid, additional: Some(additional) }
 }
 
-const _: () = assert!(size_of::<Exchange>() <= 160);
+const _: () = assert!(size_of::<Exchange>() <= 168);
 
 #[cfg(test)]
 mod tests {

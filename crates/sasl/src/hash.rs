@@ -34,6 +34,16 @@ impl Hash {
         }
     }
 
+    /// The name of the SCRAM mechanism without channel binding, as XEP-0480 names its upgrades by.
+    #[must_use]
+    pub const fn scram(self) -> &'static str {
+        match self {
+            Hash::Sha1 => "SCRAM-SHA-1",
+            Hash::Sha256 => "SCRAM-SHA-256",
+            Hash::Sha512 => "SCRAM-SHA-512",
+        }
+    }
+
     /// H(data).
     pub(crate) fn digest(self, data: &[u8]) -> Key {
         let algorithm = match self {

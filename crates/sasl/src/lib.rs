@@ -2,7 +2,8 @@
 //!
 //! [`Exchange`] is one attempt of one client. It owns no socket, no database and no clock; where it needs
 //! something from outside it says so with a [`Step`] and is told the answer. Mechanisms: SCRAM-SHA-1, -256 and
-//! -512, each with channel binding (`-PLUS`), PLAIN, EXTERNAL, ANONYMOUS; see [`Mechanism`].
+//! -512, each with channel binding (`-PLUS`), PLAIN, EXTERNAL, ANONYMOUS; see [`Mechanism`]. Beside them [`ht`] and
+//! [`tokens`]: logins with a token that the server gave out (XEP-0484).
 //!
 //! ```
 //! # use throng_sasl as sasl;
@@ -32,7 +33,7 @@
 //! escaped and answers unknown users with fresh random salts, which tells that they are unknown.
 //!
 //! Left out: security layers (none of these mechanisms has one), tls-unique
-//! (undefined for TLS 1.3), HT-* and OAuth, the hash of XEP-0474 (0.5.0; its place is marked in `scram.rs`).
+//! (undefined for TLS 1.3), OAuth.
 //!
 //! Trap: a user name here is what the client sent, prepared with SASLprep. It becomes an account only through
 //! the rules of addresses (RFC 7622), which are the caller's.
@@ -42,16 +43,19 @@ pub mod binding;
 pub mod client;
 mod credentials;
 mod decoy;
+pub mod downgrade;
 mod exchange;
 mod external;
 mod failure;
 mod hash;
+pub mod ht;
 mod mechanism;
 mod plain;
 mod prep;
 mod scram;
 mod scram_message;
 pub mod text;
+pub mod tokens;
 
 pub use binding::Binding;
 pub use credentials::{Credentials, CredentialsError, DEFAULT_ITERATIONS, Keys, MAX_ITERATIONS, SALT_BYTES};
@@ -59,10 +63,12 @@ pub use decoy::Decoy;
 pub use exchange::{Exchange, Step};
 pub use failure::{Failure, Reason};
 pub use hash::{Hash, Key};
+pub use ht::HtMechanism;
 pub use mechanism::{Mechanism, MechanismSet};
 pub use plain::{MAX_MESSAGE as MAX_PLAIN_MESSAGE, MAX_PASSWORD};
 pub use prep::{PrepError, prepare};
 pub use scram::{MAX_CLIENT_FINAL, MAX_CLIENT_FIRST};
+pub use tokens::{ClientId, TokenKey, Tokens};
 
 /// A fresh server nonce for [`Exchange::new`]: 144 random bits as 24 characters.
 #[must_use]

@@ -4,16 +4,19 @@
 //! [`Proof`] is after the challenge, until the proof. The whole exchange costs two HMACs and a hash over the
 //! messages, three HMACs for the decoy, and no PBKDF2.
 //!
-//! Left out: `e=` (see `failure.rs`), and the hash of XEP-0474 (0.5.0): it would be `,h=…` at the end of the challenge
-//! in [`Waiting::challenge`], where it is signed with the rest. Clients that know nothing of it ignore it.
+//! XEP-0474 (0.5.0) adds `,h=…` to the challenge; clients that know nothing of it ignore it.
+//!
+//! Left out: `e=` (see `failure.rs`).
 //!
 //! Trap: the decoy is computed for every account, known or not, so that both take the same time.
 
 use crate::binding::Binding;
 use crate::credentials::{Credentials, Keys};
 use crate::decoy::Decoy;
+use crate::downgrade;
 use crate::failure::Reason;
 use crate::hash::{Hash, Key};
+use crate::mechanism::{Mechanism, MechanismSet};
 use crate::prep::prepare;
 use crate::scram_message::{Flag, client_final, client_first, is_nonce};
 use base::secret::constant_time_eq;
@@ -34,6 +37,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) plus: bool,
     /// Any `-PLUS` was offered.
     pub(crate) offered_plus: bool,
+    /// What the challenge repeats.
+    pub(crate) announced: Option<MechanismSet>,
     pub(crate) binding: &'a Binding,
     pub(crate) nonce: &'a str,
 }
@@ -50,6 +55,8 @@ pub(crate) struct Waiting {
     nonce: String,
     /// What `c=` must be: header and channel data in base 64.
     binding: String,
+    /// `h=` of XEP-0474.
+    announced: Option<String>,
 }
 
 /// After the challenge.
@@ -98,6 +105,7 @@ impl Waiting {
             bare: first.bare.to_owned(),
             nonce: [first.nonce, terms.nonce].concat(),
             binding: STANDARD.encode([first.header.as_bytes(), data].concat()),
+            announced: terms.announced.map(|offered| announced(terms, offered)),
         })
     }
 
@@ -112,7 +120,11 @@ impl Waiting {
         let decoy = decoy.keys(self.hash, account);
         let found = found.and_then(|credentials| credentials.keys(self.hash));
         let Keys { salt, iterations, stored_key, server_key } = found.unwrap_or(&decoy);
-        let challenge = format!("r={},s={},i={iterations}", self.nonce, STANDARD.encode(salt));
+        let mut challenge = format!("r={},s={},i={iterations}", self.nonce, STANDARD.encode(salt));
+        if let Some(announced) = &self.announced {
+            challenge.push_str(",h=");
+            challenge.push_str(announced);
+        }
         let proof = Proof {
             hash: self.hash,
             username: self.username,
@@ -169,6 +181,11 @@ fn channel_data<'a>(terms: &Terms<'a>, flag: Flag<'_>) -> Result<&'a [u8], Reaso
             Err(Reason::ChannelBindingNotSupported)
         }
     }
+}
+
+fn announced(terms: &Terms<'_>, offered: MechanismSet) -> String {
+    let bindings = offered.has_plus().then(|| terms.binding.types());
+    downgrade::attribute(terms.hash, offered.iter().map(Mechanism::name), bindings)
 }
 
 fn decode_proof(hash: Hash, text: &str) -> Option<Vec<u8>> {

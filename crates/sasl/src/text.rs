@@ -33,6 +33,18 @@ pub fn response(text: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
+/// The data of an element of XEP-0388 (section 3.2): no `=` for nothing, an empty element is an empty string. White space
+/// around it is let pass, since the examples have it.
+///
+/// # Errors
+/// As [`initial_response`].
+pub fn sasl2(text: &str) -> Result<Vec<u8>, Failure> {
+    match text.trim_matches([' ', '\t', '\r', '\n']) {
+        text if text.len() > MAX_TEXT => Err(Failure::MalformedRequest),
+        text => STANDARD.decode(text).map_err(|_| Failure::IncorrectEncoding),
+    }
+}
+
 /// The text for `<challenge/>`; nothing for an empty challenge.
 #[must_use]
 pub fn challenge(data: &[u8]) -> String {
@@ -47,6 +59,12 @@ pub fn additional(data: Option<&[u8]>) -> String {
         Some([]) => "=".to_owned(),
         Some(data) => STANDARD.encode(data),
     }
+}
+
+/// A short name for bytes: half a SHA-256 in base 64 (XEP-0509 section 2.3.1). Not for anything secret.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> String {
+    STANDARD.encode(&crate::Hash::Sha256.digest(bytes).expose()[..16])
 }
 
 #[cfg(test)]
@@ -68,6 +86,16 @@ mod tests {
             (String::new(), "=".into(), "dg==".into())
         );
         assert_eq!((challenge(b""), challenge(b"r")), (String::new(), "cg==".into()));
+    }
+
+    #[test]
+    fn xep_0388_has_no_equals_sign_for_nothing() {
+        assert_eq!(sasl2(""), Ok(vec![]));
+        assert_eq!(sasl2("\n    SSdtIGJvcmVkIG5vdy4=\n  ").unwrap(), b"I'm bored now.");
+        for wrong in ["=", "SSdt IGJv", "SSdt\nIGJv", "a"] {
+            assert_eq!(sasl2(wrong), Err(Failure::IncorrectEncoding), "{wrong:?}");
+        }
+        assert_eq!(sasl2(&"A".repeat(MAX_TEXT + 4)), Err(Failure::MalformedRequest));
     }
 
     #[test]

@@ -162,6 +162,7 @@ impl Config {
             plain_without_tls: listen.plain_without_tls,
             anonymous: self.auth.anonymous,
             mechanisms: self.auth.mechanisms,
+            iterations: self.iterations,
             domains: self.own.iter().map(|(name, own)| (name.clone(), own.auth)).collect(),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::Secret;
-use sasl::{Decoy, MechanismSet};
+use sasl::{Decoy, MechanismSet, TokenKey};
 use throng_core::Node;
 
 /// Whether a plaintext stream must, may or cannot be encrypted (RFC 6120 section 5.3.1).
@@ -38,6 +38,8 @@ pub struct Policy {
     pub anonymous: bool,
     /// Mechanisms that are switched on, besides ANONYMOUS.
     pub mechanisms: MechanismSet,
+    /// Iterations of new keys. Accounts that do not exist pretend to have them.
+    pub iterations: u32,
     /// Domains whose clients log in otherwise.
     pub domains: BTreeMap<String, Auth>,
 }
@@ -60,6 +62,8 @@ pub struct Service {
     pub policy: Policy,
     /// Answers for accounts that do not exist.
     pub decoy: Arc<Decoy>,
+    /// What tokens are made with (XEP-0484).
+    pub tokens: TokenKey,
     /// The default domain, for clients that name none.
     pub default_domain: String,
     /// The parser's limits after authentication and before.
@@ -68,7 +72,7 @@ pub struct Service {
 
 impl Service {
     /// Puts a service together. `secret` must stay the same over restarts, or the answers for accounts that do
-    /// not exist change and give them away.
+    /// not exist change and give them away, and every token is worth nothing.
     pub fn new(
         node: Arc<Node>,
         tls: Option<Arc<net::tls::Config>>,
@@ -77,7 +81,8 @@ impl Service {
         default_domain: String,
     ) -> Arc<Service> {
         let limits = node.limits().stanza();
-        let decoy = Arc::new(Decoy::new(secret, sasl::DEFAULT_ITERATIONS));
-        Arc::new(Service { node, tls, policy, decoy, default_domain, limits })
+        let decoy = Arc::new(Decoy::new(secret, policy.iterations));
+        let tokens = TokenKey::new(secret);
+        Arc::new(Service { node, tls, policy, decoy, tokens, default_domain, limits })
     }
 }

@@ -25,9 +25,11 @@
 //! stanzas may have besides what is written), `administrators:` (users who are to be administrators), then `client NAME is USER/RESOURCE [with password WORDS]` and
 //! `friends USER USER` (subscribed both ways before the play begins).
 //!
-//! The steps, in the words of [`What`]: `NAME connects` (to a bound resource), `NAME comes online` (connects, fetches the
-//! roster, sends presence, and forgets what came), `NAME is offered:` (stream features after the login), `NAME is
-//! refused CONDITION` (a login that fails), `NAME authenticates` (up to the stream features, without a resource), `NAME sends:`, `NAME receives:`, `NAME receives in any order:`,
+//! The steps, in the words of [`What`]: `NAME connects` (to a bound resource), `NAME opens a stream` (no login: the play
+//! sends it, with `{NAME.plain}` for PLAIN), `NAME proves WORD` (makes `{NAME.proof}` of the token in `{WORD}`), `NAME
+//! comes online` (connects, fetches the roster, sends presence, and forgets what came), `NAME is offered:` (the last
+//! stream features that came with a new stream), `NAME is refused CONDITION` (a login that fails), `NAME authenticates`
+//! (up to the stream features, without a resource), `NAME sends:`, `NAME receives:`, `NAME receives in any order:`,
 //! `NAME receives nothing`, `NAME forgets what came`, `NAME disconnects`, `NAME loses the connection`,
 //! `NAME is disconnected [by CONDITION]`, `N seconds pass` (only over memory).
 //! What follows a colon is XML on indented lines, one or several stanzas.
@@ -117,6 +119,10 @@ pub enum What {
     Connects(usize),
     /// Logs in without binding.
     Authenticates(usize),
+    /// Opens a stream, with TLS if there is, and does not log in.
+    Opens(usize),
+    /// Makes the proof of a token out of the word that holds it.
+    Proves(usize, String),
     /// Logs in, fetches the roster, sends presence, and forgets what came.
     Online(usize),
     /// The login fails with this condition.

@@ -64,6 +64,7 @@ impl Default for Setup {
                 plain_without_tls: false,
                 anonymous: false,
                 mechanisms: Mechanism::ALL.into_iter().collect::<MechanismSet>(),
+                iterations: ITERATIONS,
                 domains: std::collections::BTreeMap::new(),
             },
             features: Vec::new(),
@@ -211,6 +212,14 @@ impl Wire {
     /// A client over a pipe in memory.
     pub fn connect(&self) -> Client {
         self.connect_with(PIPE)
+    }
+
+    /// The same from another address.
+    pub fn connect_from(&self, peer: &str) -> Client {
+        let peer = std::net::SocketAddr::new(peer.parse().expect("an address"), 5);
+        let (stream, there) = Stream::memory_from(self.port.clone(), PIPE, peer);
+        self.serve(stream);
+        self.client(Box::new(there))
     }
 
     /// The same with another capacity in each direction.

@@ -94,8 +94,12 @@ impl Stream {
 
     /// A stream over a pipe, and the other end. Each direction holds at most `capacity` unread bytes.
     pub fn memory(port: SharedPort, capacity: usize) -> (Stream, Pipe) {
+        Stream::memory_from(port, capacity, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    }
+
+    /// The same from somewhere else, for tests of what depends on that.
+    pub fn memory_from(port: SharedPort, capacity: usize, peer: SocketAddr) -> (Stream, Pipe) {
         let (here, there) = Pipe::pair(capacity);
-        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         (Stream::Memory(Box::new(Plain::new(here, port, peer))), there)
     }
 

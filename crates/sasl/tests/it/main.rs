@@ -7,6 +7,7 @@ mod hostile;
 mod logins;
 mod refusals;
 mod stored;
+mod tokens;
 mod vectors;
 
 use base::Secret;

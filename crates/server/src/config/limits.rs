@@ -19,6 +19,12 @@ pub(super) fn limits(mut section: Section) -> Limits {
         negotiation_bytes: 10_000..=1_048_576,
         negotiation_seconds: 1..=3_600,
         auth_attempts: 2..=10,
+        login_window_seconds: 10..=86_400,
+        login_failures_per_pair: 1..=1_000_000,
+        login_failures_per_address: 1..=1_000_000,
+        // Counted in 128 groups: more would not be told apart.
+        login_accounts_per_address: 1..=200,
+        login_failures_per_account: 1..=1_000_000,
         idle_seconds: 5..=86_400,
         ping_seconds: 1..=3_600,
         blocked_seconds: 1..=3_600,

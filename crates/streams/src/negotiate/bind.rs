@@ -3,7 +3,7 @@
 use stanza::{Element, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
 use xml::{Ns, Tree, Writer};
 
-use super::{Did, Taken, Work};
+use super::{Did, Ready, Taken};
 use crate::c2s::{Connection, Phase};
 use crate::sm;
 
@@ -68,8 +68,20 @@ impl Connection {
             return Err(StreamCondition::NotAuthorized.into());
         };
         let account = principal.jid.as_ref();
-        state.work =
-            Some(Work::Resume(sm::resume(&self.service.node, &principal.host, account, tree.root())));
+        let resumed = sm::resume(&self.service.node, &principal.host, account, tree.root());
+        state.work = Some(Box::pin(async move { Ready::Resume(resumed.await) }));
         Ok(Did::Waits)
+    }
+
+    /// The old stream has let go of its session, or there was none.
+    pub(super) fn resume_ready(&mut self, answer: sm::Answer) -> Taken {
+        if self.state().is_some_and(|state| state.request.is_some()) {
+            return self.resumed_sasl2(answer);
+        }
+        match answer {
+            sm::Answer::Resumed(session, bytes) => Ok(Did::Resumed(session, bytes)),
+            sm::Answer::Failed(bytes) => Ok(Did::Said(bytes)),
+            sm::Answer::Ended(error) => Err(error),
+        }
     }
 }

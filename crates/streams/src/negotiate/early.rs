@@ -8,7 +8,7 @@ use throng_core::iq::{IqAnswer, IqFlow};
 use throng_core::nonza::EarlyRequest;
 use xml::Writer;
 
-use super::{Did, Taken, Work};
+use super::{Did, Ready, Taken};
 use crate::c2s::{Connection, Phase};
 use crate::service::TlsPolicy;
 
@@ -62,11 +62,11 @@ impl Connection {
             IqFlow::Reply(answer) => Ok(Did::Said(reply(&answer, bytes, &head, host.domain()))),
             IqFlow::Wait(later) => {
                 let bytes = bytes.to_vec();
-                state.work = Some(Work::Early(Box::pin(async move {
+                state.work = Some(Box::pin(async move {
                     let (answer, effects) = later.await;
                     node.perform(effects);
-                    reply(&answer, &bytes, &head, host.domain())
-                })));
+                    Ready::Early(reply(&answer, &bytes, &head, host.domain()))
+                }));
                 Ok(Did::Waits)
             }
         })

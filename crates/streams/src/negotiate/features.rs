@@ -1,8 +1,12 @@
-//! Stream features: RFC 6120 section 4.3.2, XEP-0440 0.4.1 (channel binding types).
+//! Stream features: RFC 6120 section 4.3.2, XEP-0388 1.0.4 section 3.1, XEP-0440 1.0.0 (channel binding types), XEP-0509
+//! 0.2.0 section 2.1 (a name for the whole).
 
 use sasl::{Binding, Mechanism, MechanismSet};
+use throng_core::Host;
 use xml::{Ns, Writer};
 
+use super::sasl2::IAP;
+use super::{bind2, fast, sasl2, upgrade};
 use crate::c2s::{Connection, Phase};
 use crate::service::{Auth, TlsPolicy};
 
@@ -27,6 +31,11 @@ impl Connection {
             return;
         }
         state.offered = offered;
+        // XEP-0388 section 4: only after TLS, or where something else encrypts.
+        let protected = secure || policy.plain_without_tls;
+        state.offered2 = if protected && state.offers(sasl2::MODULE) { offered } else { MechanismSet::EMPTY };
+        let host = state.host.clone().filter(|_| !state.offered2.is_empty());
+        let begin = out.len();
         let early = if required { None } else { state.host.as_ref().map(|h| h.early_features.clone()) };
         stanza::stream::features(out, |w| {
             if tls {
@@ -38,6 +47,9 @@ impl Connection {
             }
             if !offered.is_empty() {
                 mechanisms(w, offered);
+                if let Some(host) = &host {
+                    authentication(w, offered, host, &binding);
+                }
                 if offered.has_plus() {
                     w.start("sasl-channel-binding").ns(Ns::SaslCb);
                     for name in binding.types() {
@@ -48,6 +60,9 @@ impl Connection {
             }
             w.raw(&early.unwrap_or_default());
         });
+        if host.is_some() {
+            name(out, begin, &mut state.config_version);
+        }
     }
 
     /// What would be offered if the stream had TLS, which it may get (section 6.5.4).
@@ -97,6 +112,40 @@ impl Connection {
         }
         if auth.anonymous { set.with(Mechanism::Anonymous) } else { set }
     }
+}
+
+/// XEP-0388: the mechanisms, and what may be asked for along with one.
+fn authentication(w: &mut Writer<'_>, offered: MechanismSet, host: &Host, binding: &Binding) {
+    let mut inline = Vec::with_capacity(320);
+    let mut inner = Writer::new(&mut inline);
+    if host.management.is_some() {
+        inner.empty("sm", Ns::Sm3);
+    }
+    bind2::feature(&mut inner, host);
+    fast::feature(&mut inner, host, binding);
+    w.start("authentication").ns(Ns::Sasl2);
+    for mechanism in offered.iter() {
+        w.leaf("mechanism", mechanism.name());
+    }
+    if !inline.is_empty() {
+        w.start("inline").raw(&inline).end();
+    }
+    if host.options(upgrade::MODULE).is_some() {
+        upgrade::features(w, offered);
+    }
+    w.end();
+}
+
+/// XEP-0509: the features that begin at `begin` get a name, a hash of them all. A client that knows it may ask for a login
+/// before it has seen them again.
+fn name(out: &mut Vec<u8>, begin: usize, version: &mut String) {
+    const END: &[u8] = b"</stream:features>";
+    let Some(rest) = out[begin..].strip_suffix(END) else { return };
+    *version = sasl::text::digest(rest);
+    let keep = out.len() - END.len();
+    out.truncate(keep);
+    Writer::new(out).start("config-version").xmlns(IAP).attr("scheme", "opaque").attr("value", version).end();
+    out.extend_from_slice(END);
 }
 
 fn mechanisms(w: &mut Writer<'_>, offered: MechanismSet) {

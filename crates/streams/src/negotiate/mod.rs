@@ -1,4 +1,5 @@
-//! Negotiation of a client's stream: header, STARTTLS, SASL, bind. RFC 6120 sections 4.3, 5, 6 and 7.
+//! Negotiation of a client's stream: header, STARTTLS, SASL, bind. RFC 6120 sections 4.3, 5, 6 and 7; XEP-0388 and what
+//! goes with it has a file for each specification.
 //!
 //! The state is boxed and dropped at bind. Elements are copied out of the lent buffers here, which keeps the
 //! code plain; it runs a handful of times a login.
@@ -7,10 +8,15 @@
 //! what was known of the old one; bytes that came too early end the stream.
 
 mod bind;
+mod bind2;
 mod early;
+mod fast;
 mod features;
+mod login;
 mod open;
 mod sasl;
+mod sasl2;
+mod upgrade;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,6 +24,7 @@ use std::task::{Context, Poll};
 use ::sasl::{Credentials, Exchange, MechanismSet};
 use base::Secret;
 use base::spawn::BoxFuture;
+use jid::Jid;
 use net::{Event, Scratch};
 use stanza::{StreamCondition, StreamError};
 use throng_core::fault::Fault;
@@ -43,18 +50,22 @@ pub(crate) enum Stage {
     Resource,
 }
 
-/// What a login waits for.
-pub(crate) enum Work {
-    /// The account, for a challenge.
-    Credentials(BoxFuture<'static, Result<Option<Found>, Fault>>),
-    /// The account and whether the password is right.
-    Password(BoxFuture<'static, Result<(Option<Found>, bool), Fault>>),
-    /// The account, after a certificate proved who it is.
-    Account(BoxFuture<'static, Result<Option<Found>, Fault>>),
-    /// A session to be resumed.
-    Resume(BoxFuture<'static, sm::Answer>),
-    /// The answer to a request before authentication.
-    Early(BoxFuture<'static, Vec<u8>>),
+/// In which words a login is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// Those of RFC 6120.
+    Rfc6120,
+    /// Those of XEP-0388.
+    Sasl2,
+}
+
+impl Profile {
+    const fn ns(self) -> Ns {
+        match self {
+            Profile::Rfc6120 => Ns::Sasl,
+            Profile::Sasl2 => Ns::Sasl2,
+        }
+    }
 }
 
 /// State of negotiation.
@@ -66,13 +77,25 @@ pub(crate) struct Negotiation {
     pub(crate) lang: String,
     pub(crate) attempts: u8,
     pub(crate) exchange: Option<Exchange>,
+    pub(crate) profile: Profile,
     /// Mechanisms offered on this document.
     pub(crate) offered: MechanismSet,
+    /// The same in XEP-0388; empty where it is not offered.
+    pub(crate) offered2: MechanismSet,
+    /// What XEP-0388 asked for, until success or failure.
+    pub(crate) request: Option<Box<sasl2::Request>>,
+    /// What the features of this document are called (XEP-0509).
+    pub(crate) config_version: String,
+    /// Whom the stream header names; a hint.
+    pub(crate) from: Option<Jid>,
+    /// Name of the mechanism that succeeded.
+    pub(crate) mechanism: &'static str,
     /// The address that the client claims, normalised; the user name itself where it cannot be one.
     pub(crate) claimed: String,
     pub(crate) found: Option<Found>,
     pub(crate) principal: Option<Principal>,
-    pub(crate) work: Option<Work>,
+    /// What the login waits for.
+    pub(crate) work: Option<BoxFuture<'static, Ready>>,
     /// Additional data with success, while the account is looked up.
     pub(crate) additional: Option<Vec<u8>>,
     pub(crate) authenticated: bool,
@@ -90,7 +113,13 @@ impl Negotiation {
             lang: "en".to_owned(),
             attempts: 0,
             exchange: None,
+            profile: Profile::Rfc6120,
             offered: MechanismSet::EMPTY,
+            offered2: MechanismSet::EMPTY,
+            request: None,
+            config_version: String::new(),
+            from: None,
+            mechanism: "none",
             claimed: String::new(),
             found: None,
             principal: None,
@@ -110,6 +139,27 @@ impl Negotiation {
             stage: self.stage,
             ..Negotiation::new(self.deadline)
         };
+    }
+
+    /// An attempt is over, or another one begins.
+    fn forget_login(&mut self) {
+        self.exchange = None;
+        self.request = None;
+        self.found = None;
+        self.principal = None;
+        self.additional = None;
+        self.claimed.clear();
+        self.mechanism = "none";
+    }
+
+    /// Whether the host has this module on.
+    fn offers(&self, module: &str) -> bool {
+        self.host.as_ref().is_some_and(|host| host.options(module).is_some())
+    }
+
+    /// Whether a login is under way.
+    fn busy(&self) -> bool {
+        self.exchange.is_some() || self.request.is_some()
     }
 
     /// RFC 6120 section 4.9.1.2: an error before our header needs the header first.
@@ -157,21 +207,17 @@ impl Connection {
             if let Phase::Negotiating(state) = &mut self.phase
                 && let Some(work) = &mut state.work
             {
-                let done = match work {
-                    Work::Credentials(f) => f.as_mut().poll(cx).map(Ready::Credentials),
-                    Work::Password(f) => f.as_mut().poll(cx).map(Ready::Password),
-                    Work::Account(f) => f.as_mut().poll(cx).map(Ready::Account),
-                    Work::Resume(f) => f.as_mut().poll(cx).map(Ready::Resume),
-                    Work::Early(f) => f.as_mut().poll(cx).map(Ready::Early),
-                };
-                match done {
-                    Poll::Pending => break,
+                match work.as_mut().poll(cx) {
+                    // What is queued leaves together with the answer that the client waits for.
+                    Poll::Pending => return Next::Sleep,
                     Poll::Ready(done) => {
                         state.work = None;
                         let did = self.login_ready(done);
                         if let Some(next) = self.act(did, lent) {
                             return next;
                         }
+                        // One wait may lead to another.
+                        continue;
                     }
                 }
             }
@@ -285,9 +331,22 @@ impl Connection {
         let (ns, ns_text, name) = (root.ns.id, root.ns.text.to_owned(), root.name.to_owned());
         while reader.next()?.is_some() {}
         let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
+        let profile = match ns {
+            Some(Ns::Sasl) => Some(Profile::Rfc6120),
+            Some(Ns::Sasl2) => Some(Profile::Sasl2),
+            _ => None,
+        };
+        // XEP-0388 section 3.4: nothing else may come during an exchange; and two profiles are two exchanges.
+        let strict = profile.is_some() || state.profile == Profile::Sasl2;
+        if state.busy() && strict && profile != Some(state.profile) {
+            return Err(StreamError::new(StreamCondition::PolicyViolation).text("one login at a time"));
+        }
         match (state.stage, ns) {
             (Stage::Authentication, Some(Ns::Tls)) => self.starttls(&name),
             (Stage::Authentication, Some(Ns::Sasl)) => self.sasl(&name, bytes),
+            (Stage::Authentication, Some(Ns::Sasl2)) if state.offers(sasl2::MODULE) => {
+                self.sasl2(&name, bytes)
+            }
             (Stage::Resource, Some(Ns::Client)) => self.bind(bytes),
             (Stage::Resource, Some(Ns::Sm3 | Ns::Sm2)) if name == "resume" => self.resume(bytes),
             // XEP-0198 section 3: neither before authentication nor, but for resuming, before binding.
@@ -303,8 +362,10 @@ impl Connection {
                 // RFC 6120 section 4.9.3.12: nothing is handled before authentication.
                 Err(StreamError::new(StreamCondition::NotAuthorized).text("log in before you send stanzas"))
             }
-            (Stage::Resource, Some(Ns::Sasl)) => Err(StreamError::new(StreamCondition::PolicyViolation)
-                .text("this stream is authenticated already")),
+            (Stage::Resource, Some(Ns::Sasl | Ns::Sasl2)) => {
+                Err(StreamError::new(StreamCondition::PolicyViolation)
+                    .text("this stream is authenticated already"))
+            }
             _ => crate::pump::unknown(ns, &ns_text, &name).map(|()| Did::Farewell(Vec::new())),
         }
     }
@@ -331,10 +392,21 @@ impl Connection {
 
 /// A slow step of a login came back.
 pub(crate) enum Ready {
+    /// The account, for a challenge.
     Credentials(Result<Option<Found>, Fault>),
+    /// The account and whether the password is right.
     Password(Result<(Option<Found>, bool), Fault>),
+    /// The account, after a certificate proved who it is.
     Account(Result<Option<Found>, Fault>),
+    /// The account, with its tokens.
+    Token(Result<Option<Found>, Fault>),
+    /// What became of a change of tokens.
+    TokensChanged(Result<fast::Changed, Fault>),
+    /// Whether better keys are stored.
+    Upgraded(Result<bool, Fault>),
+    /// A session to be resumed.
     Resume(sm::Answer),
+    /// The answer to a request before authentication.
     Early(Vec<u8>),
 }
 

@@ -69,7 +69,13 @@ impl Connection {
         let mut out = Vec::with_capacity(768);
         // 4.7.2: the bare address of `from`. Nothing is believed of it; who it is shows in SASL.
         let from = opening.from.as_deref().and_then(|f| jid::parse(f).ok());
+        // XEP-0388 section 3.1.
+        if from.as_ref().is_some_and(|f| f.as_ref().domain() != host.domain()) {
+            return Err(StreamError::new(StreamCondition::InvalidFrom)
+                .text("from is not of the domain that the stream is for"));
+        }
         let to = from.as_ref().map(|f| f.as_ref().bare());
+        state.from = to.as_ref().map(|t| t.to_jid());
         header(&mut out, host.domain(), to.as_ref().map(|t| t.as_str()), &base::id::random_id(), &state.lang);
         state.opened = true;
         state.stage = if state.authenticated { Stage::Resource } else { Stage::Authentication };

@@ -43,7 +43,7 @@ pub(super) struct Actor {
     pub(super) bound: bool,
     /// Its full address.
     pub(super) full: String,
-    /// Stream features after the login.
+    /// Stream features, the last that were seen.
     pub(super) offered: Shape,
     /// What was read while something else was awaited.
     pub(super) early: VecDeque<Shape>,
@@ -71,6 +71,15 @@ impl Actor {
         user: &str,
         password: &str,
     ) -> Result<Actor, Refusal> {
+        let mut actor = Actor::begin(io, domain).await?;
+        let features = actor.offered.clone();
+        actor.authenticate(&features, user, password).await?;
+        actor.offered = actor.open(domain).await?;
+        Ok(actor)
+    }
+
+    /// From the first byte to the features before authentication, under TLS if there is.
+    pub(super) async fn begin(io: Box<dyn Io>, domain: &str) -> Result<Actor, Refusal> {
         let offered = Shape::read("<none/>")?;
         let mut actor = Actor {
             io,
@@ -87,8 +96,7 @@ impl Actor {
             actor = actor.start_tls(domain).await?;
             features = actor.open(domain).await?;
         }
-        actor.authenticate(&features, user, password).await?;
-        actor.offered = actor.open(domain).await?;
+        actor.offered = features;
         Ok(actor)
     }
 
@@ -221,7 +229,8 @@ impl Actor {
                 Scan::Element { start, end } => {
                     let text = String::from_utf8_lossy(&self.input[start..end]).into_owned();
                     let shape = Shape::read(&text)?;
-                    self.bound |= shape.name == "resumed";
+                    let inside = |name| shape.name == "success" && shape.child(name).is_some();
+                    self.bound |= shape.name == "resumed" || inside("bound") || inside("resumed");
                     (Some(Heard::Element(shape)), end)
                 }
                 Scan::Close { end } => (Some(Heard::Closed), end),

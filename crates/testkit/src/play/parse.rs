@@ -134,15 +134,17 @@ fn step(play: &Play, line: &str, xml: Option<String>) -> Result<What, String> {
     Ok(match does {
         "connects" => What::Connects(who),
         "authenticates" => What::Authenticates(who),
+        "opens a stream" => What::Opens(who),
         "comes online" => What::Online(who),
         "disconnects" => What::Disconnects(who),
         "loses the connection" => What::Loses(who),
         "is disconnected" => What::Disconnected(who, None),
         "receives nothing" => What::Nothing(who),
         "forgets what came" => What::Forgets(who),
-        _ => match (does.strip_prefix("is disconnected by "), does.strip_prefix("is refused ")) {
-            (Some(condition), _) => What::Disconnected(who, Some(condition.to_owned())),
-            (_, Some(condition)) => What::Refused(who, condition.to_owned()),
+        _ => match does.rsplit_once(' ') {
+            Some(("is disconnected by", condition)) => What::Disconnected(who, Some(condition.to_owned())),
+            Some(("is refused", condition)) => What::Refused(who, condition.to_owned()),
+            Some(("proves", word)) => What::Proves(who, word.to_owned()),
             _ => return Err(format!("nobody knows how to act \"{does}\"")),
         },
     })

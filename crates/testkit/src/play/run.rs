@@ -106,6 +106,22 @@ impl Run<'_> {
     }
 
     async fn authenticate(&mut self, who: usize) -> Result<Actor, Refusal> {
+        let (io, local, password) = self.dial(who).await?;
+        Actor::login(io, &self.domain(), &local, &password).await
+    }
+
+    /// A stream on which nobody has logged in yet; the play does it.
+    async fn begin(&mut self, who: usize) -> Result<(), Refusal> {
+        let (io, local, password) = self.dial(who).await?;
+        let actor = Actor::begin(io, &self.domain()).await?;
+        let plain = sasl::text::challenge(&sasl::client::plain(None, &local, &password));
+        self.words.insert(format!("{}.plain", self.play.clients[who].name), plain);
+        self.actors.insert(who, actor);
+        Ok(())
+    }
+
+    /// A connection, with the local part and the password of its client.
+    async fn dial(&mut self, who: usize) -> Result<(Box<dyn Io>, String, String), Refusal> {
         let client = &self.play.clients[who];
         if self.actors.contains_key(&who) {
             return Err(format!("{} is connected already", client.name).into());
@@ -128,7 +144,17 @@ impl Run<'_> {
                 Box::new(stream)
             }
         };
-        Actor::login(io, &self.domain(), local, password).await
+        Ok((io, local.clone(), password.clone()))
+    }
+
+    /// Makes `{NAME.proof}` from a token that was kept (XEP-0484, HT-SHA-256-NONE).
+    fn prove(&mut self, who: usize, word: &str) -> Result<(), String> {
+        let client = &self.play.clients[who];
+        let token = self.words.get(word).ok_or_else(|| format!("{{{word}}} was not kept"))?;
+        let local = self.words.get(&client.user).and_then(|bare| bare.split('@').next()).unwrap_or_default();
+        let proof = sasl::text::challenge(&sasl::client::hashed_token(local, token, &[]));
+        self.words.insert(format!("{}.proof", client.name), proof);
+        Ok(())
     }
 
     async fn leave(&mut self, who: usize) -> Result<(), String> {
@@ -159,6 +185,8 @@ impl Run<'_> {
     async fn step(&mut self, what: &What) -> Result<(), String> {
         match what {
             What::Connects(who) => self.connect(*who).await.map_err(said),
+            What::Opens(who) => self.begin(*who).await.map_err(said),
+            What::Proves(who, word) => self.prove(*who, word),
             What::Refused(who, condition) => match self.connect(*who).await {
                 Err(Refusal::Condition(found)) if found == *condition => Ok(()),
                 Err(other) => Err(said(other)),

@@ -356,6 +356,11 @@ impl Client {
         if answer.name() == "success" { Ok(()) } else { Err(answer.condition().unwrap_or_default()) }
     }
 
+    /// What TLS gave this client to bind to: `tls-exporter` or `tls-server-end-point`.
+    pub fn binding(&self, kind: &str) -> &[u8] {
+        if kind == binding::TLS_EXPORTER { &self.exporter } else { &self.end_point }
+    }
+
     /// SCRAM, with this type of channel binding if the mechanism has one.
     ///
     /// # Errors
@@ -370,7 +375,7 @@ impl Client {
         user: &str,
         password: &str,
     ) -> Result<(), String> {
-        let data = if kind == binding::TLS_EXPORTER { self.exporter.clone() } else { self.end_point.clone() };
+        let data = self.binding(kind).to_vec();
         let gs2 = if mechanism.is_plus() { Gs2::Bound { name: kind.to_owned(), data } } else { Gs2::None };
         let mut scram = Scram::new(mechanism.hash().expect("SCRAM"), gs2, user, password);
         self.auth(mechanism, &scram.first()).await;

@@ -1,0 +1,21 @@
+//! The switch of SASL2: XEP-0388, XEP-0509. The streams do it (`streams/src/negotiate/sasl2.rs`).
+//!
+//! Left out: everything; see there. The trap: the name is what the streams ask the host for.
+
+use throng_core::feature::{Feature, Spec};
+
+/// Extensible SASL Profile.
+pub static FEATURE: Feature = Feature {
+    name: "sasl2",
+    summary: "Lets clients log in, and ask for everything else that a session begins with, in one request.",
+    specs: &[
+        Spec {
+            name: "XEP-0388",
+            title: "Extensible SASL Profile",
+            version: "1.0.4",
+            left_out: "mandatory tasks such as a second factor",
+        },
+        Spec { name: "XEP-0509", title: "Initial Authentication Pipelining", version: "0.2.0", left_out: "" },
+    ],
+    ..Feature::EMPTY
+};

@@ -1,0 +1,232 @@
+//! Logins with tokens: XEP-0484 (0.2.0). What a token is, and what is kept of it, is in `sasl::tokens`.
+//!
+//! A client that has a token needs one message: `<authenticate/>` with the proof, sent together with the stream header. It
+//! costs one look-up in the store and no write, unless the token is used for the first time, is due for rotation, or is
+//! given back.
+//!
+//! **Replays.** There is no TLS early data here (`tls-0rtt` is not offered), so `count` is not kept. What was recorded of an
+//! EXPR login is worthless on any other connection. ENDP and NONE say the same bytes each time, which only TLS keeps
+//! secret; rotation ends their worth, and `<fast invalidate/>` at once.
+//!
+//! A request for a token of a mechanism that is not offered, or without the id of a user agent, is passed over: the login
+//! matters more.
+//!
+//! The trap: a token stands for a password, so it is given out only behind a whole login, and a changed password ends it:
+//! the store clears tokens together with `set_credentials`. A login that was under way at that moment may still be given
+//! one; whoever held the old password until then would have had a session as well.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ::sasl::tokens::{Change, Right, Slot, Verdict};
+use ::sasl::{ClientId, Failure, HtMechanism, Tokens, ht};
+use throng_core::fault::Fault;
+use throng_core::{Found, Host};
+use xml::{Ns, Writer};
+
+use super::{Did, Ready, Taken};
+use crate::c2s::Connection;
+
+/// The module's name in the configuration.
+pub(super) const MODULE: &str = "fast";
+const HOUR: i64 = 3_600;
+
+/// `<fast/>` in a request.
+pub(crate) struct Fast {
+    /// The client logs out.
+    invalidate: bool,
+    mechanism: HtMechanism,
+    proof: [u8; ht::PROOF_BYTES],
+    right: Option<Right>,
+}
+
+impl Fast {
+    pub(super) fn read(fast: xml::Node<'_>) -> Fast {
+        let invalidate = fast.attr("invalidate").is_some_and(|v| v == "true" || v == "1");
+        Fast { invalidate, mechanism: HtMechanism::Unbound, proof: [0; ht::PROOF_BYTES], right: None }
+    }
+}
+
+/// What became of a change of tokens.
+pub(crate) enum Changed {
+    /// It is done.
+    Done,
+    /// The token that was used is gone; nothing was done.
+    Gone,
+}
+
+/// What may be used here: `<fast/>` for `<inline/>` of SASL2 (section 3.1).
+pub(super) fn feature(w: &mut Writer<'_>, host: &Host, binding: &::sasl::Binding) {
+    if host.options(MODULE).is_none() {
+        return;
+    }
+    w.start("fast").ns(Ns::Fast);
+    for mechanism in offered(binding) {
+        w.leaf("mechanism", mechanism.name());
+    }
+    w.end();
+}
+
+fn offered(binding: &::sasl::Binding) -> impl Iterator<Item = HtMechanism> + '_ {
+    HtMechanism::ALL.into_iter().filter(|m| m.data(binding).is_some())
+}
+
+impl Connection {
+    fn fast_host(&mut self) -> Option<Arc<Host>> {
+        let state = self.state().filter(|s| !s.offered2.is_empty())?;
+        state.host.clone().filter(|host| host.options(MODULE).is_some())
+    }
+
+    /// Seconds since 1970.
+    fn unix_seconds(&self) -> u32 {
+        u32::try_from(self.service.node.clock.unix_millis() / 1000).unwrap_or(u32::MAX)
+    }
+
+    /// Section 3.4: the client proves a token.
+    pub(super) fn token_login(&mut self, mechanism: HtMechanism, initial: Option<&[u8]>) -> Taken {
+        let binding = self.binding();
+        if self.fast_host().is_none() || mechanism.data(&binding).is_none() {
+            return self.failed_login(Failure::InvalidMechanism, "mechanism");
+        }
+        let Some(request) = self.state().and_then(|s| s.request.as_mut()) else { return Ok(Did::Waits) };
+        let (Some(fast), Some(_), Some(initial)) = (&mut request.fast, &request.user_agent, initial) else {
+            return self.failed_login(Failure::MalformedRequest, "token without fast, user agent or proof");
+        };
+        let initial = match ht::parse(initial) {
+            Ok(initial) => initial,
+            Err(reason) => return self.failed_login(reason.failure(), reason.as_str()),
+        };
+        (fast.mechanism, fast.proof) = (mechanism, initial.proof);
+        if let Some(state) = self.state() {
+            state.mechanism = mechanism.name();
+        }
+        let Some(known) = self.claim(initial.username, true) else { return self.limited_login() };
+        let node = self.service.node.clone();
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        match known {
+            Some((host, jid)) => {
+                state.work = Some(Box::pin(async move { Ready::Token(node.look_up(host, jid).await) }));
+                Ok(Did::Waits)
+            }
+            None => self.token_found(None),
+        }
+    }
+
+    /// The account is here, or there is none, which takes as long.
+    pub(super) fn token_found(&mut self, found: Option<Found>) -> Taken {
+        let service = self.service.clone();
+        let binding = self.binding();
+        let now = self.unix_seconds();
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        let Some(request) = &mut state.request else { return Ok(Did::Waits) };
+        let (Some(fast), Some(id)) = (&mut request.fast, &request.user_agent) else { return Ok(Did::Waits) };
+        let tokens = found.as_ref().and_then(|f| Tokens::decode(&f.tokens).ok()).unwrap_or_default();
+        let client = ClientId::new(id);
+        // Checked before the look-up.
+        let data = fast.mechanism.data(&binding).unwrap_or_default();
+        let verdict =
+            tokens.check(&service.tokens, &state.claimed, client, fast.mechanism, data, &fast.proof, now);
+        state.found = found;
+        match verdict {
+            Verdict::Wrong => self.failed_login(Failure::NotAuthorized, "token"),
+            Verdict::Expired => self.failed_login(Failure::CredentialsExpired, "token"),
+            Verdict::Right(right) => {
+                state.additional = Some(right.proof.expose().to_vec());
+                fast.right = Some(right);
+                self.admit()
+            }
+        }
+    }
+
+    /// After everything else of the login: gives out, makes current, or removes tokens where that is due.
+    pub(super) fn change_tokens(&mut self) -> Taken {
+        let now = self.unix_seconds();
+        let service = self.service.clone();
+        let binding = self.binding();
+        let Some(host) = self.fast_host() else { return self.finish_sasl2() };
+        let hours = |key: &str| host.options(MODULE).map_or(0, |o| o.int(key)).saturating_mul(HOUR);
+        let seconds = |key: &str| u32::try_from(hours(key)).unwrap_or(u32::MAX);
+        let clients = host.options(MODULE).map_or(0, |o| o.int("clients"));
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        let (Some(principal), Some(request)) = (&state.principal, &mut state.request) else {
+            return self.finish_sasl2();
+        };
+        let client = request.user_agent.as_deref().map(ClientId::new);
+        let Some(client) = client.filter(|_| !principal.ephemeral) else { return self.finish_sasl2() };
+        let right = request.fast.as_ref().and_then(|f| f.right.as_ref());
+        let invalidate = right.is_some() && request.fast.as_ref().is_some_and(|f| f.invalidate);
+        let wanted = request.request_token.filter(|wanted| offered(&binding).any(|m| m == *wanted));
+        // Section 3.5, and 3.6: no new token for who logs out.
+        let due =
+            right.filter(|r| !invalidate && now.saturating_sub(r.slot.issued) >= seconds("rotate_hours"));
+        let issue = wanted.or(due.map(|r| r.slot.mechanism));
+        let issue = issue.map(|mechanism| Slot::issue(mechanism, now, seconds("lifetime_hours")));
+        if issue.is_none() && !invalidate && !right.is_some_and(|r| r.first_use) {
+            return self.finish_sasl2();
+        }
+        if let Some(slot) = &issue {
+            let text = service.tokens.text(principal.jid.as_str(), client, slot);
+            let expiry = stanza::payload::time::utc(u64::from(slot.expires) * 1000, false);
+            Writer::new(&mut request.token)
+                .start("token")
+                .ns(Ns::Fast)
+                .attr("expiry", &expiry)
+                .attr("token", &text)
+                .end();
+        }
+        let change = Change {
+            client,
+            used: right.map(|r| r.slot.seed),
+            invalidate,
+            issue,
+            clients: usize::try_from(clients).unwrap_or(1),
+            now,
+        };
+        let owner = principal.jid.clone();
+        state.work = Some(Box::pin(async move {
+            let gone = Arc::new(AtomicBool::new(false));
+            let tell = gone.clone();
+            let apply = move |before: &[u8]| {
+                // What cannot be read is worth nothing, and is replaced.
+                let mut tokens = Tokens::decode(before).unwrap_or_default();
+                match tokens.apply(&change) {
+                    Ok(()) => Some(tokens.encode()),
+                    Err(_) => {
+                        tell.store(true, Ordering::Relaxed);
+                        None
+                    }
+                }
+            };
+            let done = service.node.stores.tokens.change_tokens(owner.as_ref(), Box::new(apply)).await;
+            Ready::TokensChanged(match done {
+                Ok(true) if !gone.load(Ordering::Relaxed) => Ok(Changed::Done),
+                Ok(_) => Ok(Changed::Gone),
+                Err(error) => Err(error.into()),
+            })
+        }));
+        Ok(Did::Waits)
+    }
+
+    /// The store has answered.
+    pub(super) fn tokens_changed(&mut self, done: Result<Changed, Fault>) -> Taken {
+        let Some(request) = self.state().and_then(|s| s.request.as_mut()) else { return Ok(Did::Waits) };
+        let used = request.fast.as_ref();
+        match done {
+            Ok(Changed::Done) => self.finish_sasl2(),
+            // Removed between look-up and now: another login, or a new password (section 4.2).
+            Ok(Changed::Gone) if used.is_some_and(|f| f.right.is_some()) => {
+                self.failed_login(Failure::CredentialsExpired, "token")
+            }
+            Ok(Changed::Gone) => self.failed_login(Failure::NotAuthorized, "no account"),
+            Err(fault) => {
+                tracing::warn!(cause = %fault.cause, "tokens could not be stored");
+                if used.is_some_and(|f| f.invalidate) {
+                    // It must not be said to be gone.
+                    return self.failed_login(Failure::TemporaryAuthFailure, "storage");
+                }
+                request.token.clear();
+                self.finish_sasl2()
+            }
+        }
+    }
+}

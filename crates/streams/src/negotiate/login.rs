@@ -1,0 +1,304 @@
+//! From a mechanism's step to an admitted account, for both profiles: RFC 6120 section 6 (see `sasl`) and XEP-0388 (see
+//! `sasl2`).
+//!
+//! The mechanisms are in the crate `sasl`; here are the accounts, the count of failures, and who may try at all
+//! (`throng_core::guard`).
+//!
+//! The trap: whatever is said before the proof must be the same for an account that does not exist. A refusal by the guard
+//! comes before the store is asked, and counts names, not accounts.
+
+use std::sync::Arc;
+
+use jid::Jid;
+use sasl::{Credentials, Exchange, Failure, HtMechanism, Mechanism, Step};
+use stanza::{StreamCondition, StreamError};
+use throng_core::metrics::ByReason;
+use throng_core::{Found, Host};
+use xml::{Ns, Writer};
+
+use super::{Did, Negotiation, Profile, Ready, Taken, check_password};
+use crate::c2s::{Connection, Phase};
+
+impl Connection {
+    pub(super) fn state(&mut self) -> Option<&mut Negotiation> {
+        match &mut self.phase {
+            Phase::Negotiating(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// Does what an exchange asks for.
+    pub(super) fn step(&mut self, step: Step) -> Taken {
+        match step {
+            Step::Challenge(data) => self.challenge(&data),
+            Step::NeedCredentials { username } => {
+                let Some(known) = self.claim(username, false) else { return self.limited_login() };
+                let node = self.service.node.clone();
+                let Some(state) = self.state() else { return Ok(Did::Waits) };
+                match known {
+                    Some((host, jid)) => {
+                        state.work =
+                            Some(Box::pin(async move { Ready::Credentials(node.look_up(host, jid).await) }));
+                        Ok(Did::Waits)
+                    }
+                    None => self.login_ready(Ready::Credentials(Ok(None))),
+                }
+            }
+            Step::NeedPasswordCheck { username, password } => {
+                let Some(known) = self.claim(username, false) else { return self.limited_login() };
+                let service = self.service.clone();
+                let Some(state) = self.state() else { return Ok(Did::Waits) };
+                let name = state.claimed.clone();
+                state.work = Some(Box::pin(async move {
+                    let found = match known {
+                        Some((host, jid)) => match service.node.look_up(host, jid).await {
+                            Ok(found) => found,
+                            Err(fault) => return Ready::Password(Err(fault)),
+                        },
+                        None => None,
+                    };
+                    Ready::Password(Ok(check_password(&service, found, name, password).await))
+                }));
+                Ok(Did::Waits)
+            }
+            Step::NeedCertificate { authzid } => {
+                let user = self.certified(authzid.as_deref());
+                let Some(exchange) = self.state().and_then(|s| s.exchange.as_mut()) else {
+                    return Ok(Did::Waits);
+                };
+                let step = exchange.certificate(user);
+                self.step(step)
+            }
+            Step::Done { username, authzid, additional } => {
+                self.proved(&username, authzid.as_deref(), additional)
+            }
+            Step::Failed(failure) => {
+                let reason = self.state().and_then(|s| s.exchange.as_ref()).and_then(Exchange::reason);
+                self.failed_login(failure, reason.map_or("failure", |r| r.as_str()))
+            }
+        }
+    }
+
+    fn challenge(&mut self, data: &[u8]) -> Taken {
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        let ns = state.profile.ns();
+        let mut out = Vec::with_capacity(192);
+        Writer::new(&mut out).start("challenge").ns(ns).text(&sasl::text::challenge(data)).end();
+        Ok(Did::Said(out))
+    }
+
+    /// Remembers whom the client claims to be, and whether that can be an account at all. Outer `None`: too many logins
+    /// have failed before this one.
+    pub(super) fn claim(&mut self, username: String, token: bool) -> Option<Option<(Arc<Host>, Jid)>> {
+        let peer = self.stream.facts().peer.ip();
+        let node = self.service.node.clone();
+        let state = self.state()?;
+        let known = account(state.host.as_ref(), &username);
+        state.claimed = known.as_ref().map_or(username, |(_, jid)| jid.to_string());
+        let (limits, now) = (node.limits(), node.seconds());
+        match node.guard.check(&limits, now, peer, &state.claimed, token) {
+            Ok(()) => Some(known),
+            Err(limited) => {
+                let reason = limited.as_str();
+                tracing::info!(%peer, user = state.claimed, reason, "login refused: too many failed before");
+                node.metrics.logins_limited.get_or_create(&ByReason { reason }).inc();
+                None
+            }
+        }
+    }
+
+    /// RFC 6120 section 6.5.11: the condition that says nothing of the account and asks to come back later.
+    pub(super) fn limited_login(&mut self) -> Taken {
+        self.failed_login(Failure::TemporaryAuthFailure, "limited")
+    }
+
+    /// A slow step came back.
+    pub(super) fn login_ready(&mut self, done: Ready) -> Taken {
+        let decoy = self.service.decoy.clone();
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        match done {
+            Ready::Credentials(Err(fault))
+            | Ready::Password(Err(fault))
+            | Ready::Account(Err(fault))
+            | Ready::Token(Err(fault)) => {
+                tracing::warn!(cause = %fault.cause, "a login could not be looked up");
+                self.failed_login(Failure::TemporaryAuthFailure, "storage")
+            }
+            Ready::Credentials(Ok(found)) => {
+                let stored = found.as_ref().and_then(|f| Credentials::decode(&f.credentials).ok());
+                state.found = found;
+                let Some(exchange) = &mut state.exchange else { return Ok(Did::Waits) };
+                let step = exchange.credentials(stored.as_ref(), &decoy, &state.claimed);
+                self.step(step)
+            }
+            Ready::Password(Ok((found, right))) => {
+                state.found = found;
+                let Some(exchange) = &mut state.exchange else { return Ok(Did::Waits) };
+                let step = exchange.password_checked(right);
+                self.step(step)
+            }
+            Ready::Account(Ok(found)) => match found {
+                Some(found) => {
+                    state.found = Some(found);
+                    self.admit()
+                }
+                None => self.failed_login(Failure::NotAuthorized, "no account"),
+            },
+            Ready::Token(Ok(found)) => self.token_found(found),
+            Ready::Early(bytes) => Ok(Did::Said(bytes)),
+            Ready::Resume(answer) => self.resume_ready(answer),
+            Ready::TokensChanged(done) => self.tokens_changed(done),
+            Ready::Upgraded(done) => self.upgraded(done),
+        }
+    }
+
+    /// The client has proved who it is.
+    fn proved(&mut self, username: &str, authzid: Option<&str>, additional: Option<Vec<u8>>) -> Taken {
+        let node = self.service.node.clone();
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        state.additional = additional;
+        let Some(host) = state.host.clone() else { return Ok(Did::Waits) };
+        let mechanism = state.exchange.as_ref().map(Exchange::mechanism);
+        state.mechanism = mechanism.map_or("none", Mechanism::name);
+        if mechanism == Some(Mechanism::Anonymous) {
+            state.principal = node.guest(host);
+            return self.success();
+        }
+        let Some((_, jid)) = account(Some(&host), username) else {
+            return self.failed_login(Failure::NotAuthorized, "no account");
+        };
+        // Acting for somebody else is not supported: the authorization identity is one's own address (6.3.8). XEP-0388
+        // section 3.3 also wants it to be the `from` of the stream.
+        let same = authzid.is_none_or(|a| jid::parse(a).is_ok_and(|p| p.as_ref().as_str() == jid.as_str()));
+        let told = authzid.is_none()
+            || state.profile == Profile::Rfc6120
+            || state.from.as_ref().is_none_or(|from| from.bare().as_str() == jid.as_str());
+        if !same || !told {
+            return self.failed_login(Failure::InvalidAuthzid, "authzid");
+        }
+        if mechanism == Some(Mechanism::External) {
+            state.work = Some(Box::pin(async move { Ready::Account(node.look_up(host, jid).await) }));
+            return Ok(Did::Waits);
+        }
+        self.admit()
+    }
+
+    /// The last checks before success.
+    pub(super) fn admit(&mut self) -> Taken {
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        match state.found.take() {
+            Some(Found { disabled: true, .. }) => self.failed_login(Failure::AccountDisabled, "disabled"),
+            Some(found) => {
+                if let Some(request) = &mut state.request {
+                    request.credentials = found.credentials;
+                }
+                state.principal = Some(found.principal);
+                self.success()
+            }
+            None => self.failed_login(Failure::NotAuthorized, "no account"),
+        }
+    }
+
+    fn success(&mut self) -> Taken {
+        let peer = self.stream.facts().peer.ip();
+        let node = self.service.node.clone();
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        state.exchange = None;
+        if !state.claimed.is_empty() {
+            node.guard.succeeded(node.seconds(), peer, &state.claimed);
+        }
+        match state.profile {
+            Profile::Rfc6120 => self.success_rfc6120(),
+            Profile::Sasl2 => self.proved_sasl2(),
+        }
+    }
+
+    /// What follows from success in either profile.
+    pub(super) fn authenticated(&mut self) {
+        let Some(state) = self.state() else { return };
+        let reason = state.mechanism;
+        state.authenticated = true;
+        self.service.node.metrics.logins.get_or_create(&ByReason { reason }).inc();
+        self.stream.set_authenticated();
+    }
+
+    /// RFC 6120 sections 6.4.5 and 6.5, XEP-0388 section 3.6.2. After too many the stream is closed.
+    pub(super) fn failed_login(&mut self, failure: Failure, reason: &'static str) -> Taken {
+        self.failed_login_with(failure, reason, &[])
+    }
+
+    /// The same with more elements in `<failure/>`.
+    pub(super) fn failed_login_with(&mut self, failure: Failure, reason: &'static str, more: &[u8]) -> Taken {
+        let node = self.service.node.clone();
+        let limit = node.limits().auth_attempts;
+        let peer = self.stream.facts().peer;
+        node.metrics.logins.get_or_create(&ByReason { reason: failure.condition() }).inc();
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        if failure == Failure::NotAuthorized {
+            let token = HtMechanism::from_name(state.mechanism).is_some();
+            node.guard.failed(&node.limits(), node.seconds(), peer.ip(), &state.claimed, token);
+        }
+        let user = state.found.as_ref().map(|f| f.principal.jid.to_string()).unwrap_or_default();
+        tracing::info!(%peer, user, condition = failure.condition(), reason, "login failed");
+        state.forget_login();
+        // XEP-0509 section 2.2: "without prejudice".
+        if more.is_empty() {
+            state.attempts = state.attempts.saturating_add(1);
+        }
+        let mut out = Vec::with_capacity(160);
+        let mut w = Writer::new(&mut out);
+        w.start("failure").ns(state.profile.ns());
+        match state.profile {
+            Profile::Rfc6120 => w.start(failure.condition()).end(),
+            Profile::Sasl2 => w.empty(failure.condition(), Ns::Sasl),
+        };
+        w.raw(more).end();
+        if state.attempts < limit {
+            return Ok(Did::Said(out));
+        }
+        self.last_words = Some(out);
+        Err(too_many())
+    }
+
+    /// Accounts of this host that the client's certificate names.
+    pub(super) fn certified_users(&self) -> Vec<Jid> {
+        let Phase::Negotiating(state) = &self.phase else { return Vec::new() };
+        let (Some(certificate), Some(host)) = (self.stream.client_certificate(), &state.host) else {
+            return Vec::new();
+        };
+        let mut users: Vec<Jid> = Vec::new();
+        for jid in certificate.xmpp_addresses.iter().filter_map(|a| Jid::parse(a).ok()) {
+            let ours = jid.as_ref().is_bare() && jid.local().is_some() && jid.domain() == host.domain();
+            if ours && !users.contains(&jid) {
+                users.push(jid);
+            }
+        }
+        users
+    }
+
+    /// XEP-0178 section 2: which user the certificate stands for.
+    fn certified(&mut self, authzid: Option<&str>) -> Result<String, Failure> {
+        let users = self.certified_users();
+        let local = |jid: &Jid| jid.local().unwrap_or_default().to_owned();
+        match (authzid, users.as_slice()) {
+            (_, []) => Err(Failure::NotAuthorized),
+            (None, [only]) => Ok(local(only)),
+            (None, _) => Err(Failure::InvalidAuthzid),
+            (Some(wanted), users) => {
+                let wanted = Jid::parse(wanted).map_err(|_| Failure::InvalidAuthzid)?;
+                users.iter().find(|u| **u == wanted).map(local).ok_or(Failure::InvalidAuthzid)
+            }
+        }
+    }
+}
+
+pub(super) fn too_many() -> StreamError {
+    StreamError::new(StreamCondition::PolicyViolation).text("too many failed logins on this stream")
+}
+
+/// The account that a user name stands for.
+fn account(host: Option<&Arc<Host>>, username: &str) -> Option<(Arc<Host>, Jid)> {
+    let host = host?;
+    let jid = Jid::from_parts(Some(username), host.domain(), None).ok()?;
+    Some((host.clone(), jid))
+}

@@ -1,0 +1,274 @@
+//! The Extensible SASL Profile: XEP-0388 (1.0.4), with Initial Authentication Pipelining: XEP-0509 (0.2.0).
+//!
+//! One request names the mechanism and everything that the client wants besides: to go on with a lost stream (`sm`), a
+//! resource (`bind2`), a token (`fast`), better keys (`upgrade`). Success carries the results, the features follow at once, and the stream goes on as it is.
+//!
+//! Offered only under TLS (section 4: MUST), or where the listener says that something else encrypts. White space around
+//! base 64 is let pass, since the examples have it. A `from` of the stream changes nothing that is offered, so nothing
+//! tells who exists.
+//!
+//! Left out: mandatory tasks such as a second factor; software and device of the user agent are read by nobody.
+//!
+//! The trap: during an exchange nothing but its own elements may come (section 3.4: MUST disconnect); `busy` is asked
+//! before any other element is looked at.
+
+use ::sasl::{Exchange, Failure, Hash, HtMechanism, Mechanism};
+use stanza::{StreamCondition, StreamError};
+use throng_core::Session;
+use xml::{Ns, Tree, Writer};
+
+use super::bind2::BindRequest;
+use super::fast::Fast;
+use super::upgrade::Task;
+use super::{Did, Profile, Ready, Stage, Taken};
+use crate::c2s::Connection;
+use crate::sm;
+
+/// The module's name in the configuration.
+pub(super) const MODULE: &str = "sasl2";
+/// Namespace of XEP-0509.
+pub(super) const IAP: &str = "urn:xmpp:iap:0";
+/// Longest id of a user agent. It is a UUID (36), but nothing is lost by taking others.
+const USER_AGENT: usize = 128;
+
+/// What `<authenticate/>` asked for, and what has become of it so far.
+#[derive(Default)]
+pub(crate) struct Request {
+    /// The id of the client's installation.
+    pub(super) user_agent: Option<String>,
+    pub(super) bind: Option<BindRequest>,
+    /// `<resume/>` of XEP-0198, until it is tried.
+    resume: Option<Vec<u8>>,
+    /// `<failed/>` in answer to it.
+    not_resumed: Vec<u8>,
+    pub(super) fast: Option<Fast>,
+    /// A token is wanted, for this mechanism.
+    pub(super) request_token: Option<HtMechanism>,
+    /// Keys that the client would make, each once.
+    pub(super) upgrades: Vec<Hash>,
+    pub(super) task: Option<Task>,
+    /// What the account has of keys.
+    pub(super) credentials: Vec<u8>,
+    /// `<token/>`, ready to send.
+    pub(super) token: Vec<u8>,
+}
+
+impl Connection {
+    /// An element in the namespace of SASL2.
+    pub(super) fn sasl2(&mut self, name: &str, bytes: &[u8]) -> Taken {
+        let scope = self.scope.clone();
+        let limits = self.service.node.limits().negotiation();
+        let tree = Tree::parse(bytes, &scope, &limits)?;
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        let tasks = state.request.as_ref().is_some_and(|r| r.task.is_some());
+        match name {
+            "authenticate" if state.busy() => {
+                Err(StreamError::new(StreamCondition::PolicyViolation).text("one login at a time"))
+            }
+            "authenticate" => self.authenticate(tree.root()),
+            "response" if !tasks => {
+                state.profile = Profile::Sasl2;
+                let Some(exchange) = &mut state.exchange else {
+                    return self.failed_login(Failure::MalformedRequest, "no exchange");
+                };
+                match ::sasl::text::sasl2(&tree.root().text()) {
+                    Ok(data) => {
+                        let step = exchange.step(Some(&data));
+                        self.step(step)
+                    }
+                    Err(failure) => self.failed_login(failure, "encoding"),
+                }
+            }
+            "next" if tasks => self.next_task(tree.root()),
+            "task-data" if tasks => self.task_data(tree.root()),
+            "abort" => {
+                state.profile = Profile::Sasl2;
+                self.failed_login(Failure::Aborted, "aborted")
+            }
+            "next" | "task-data" => {
+                state.profile = Profile::Sasl2;
+                self.failed_login(Failure::MalformedRequest, "no task")
+            }
+            _ => Err(StreamError::new(StreamCondition::UnsupportedStanzaType)
+                .text(format!("<{name}> is not expected now"))),
+        }
+    }
+
+    /// Section 3.3.
+    fn authenticate(&mut self, root: xml::Node<'_>) -> Taken {
+        let binding = self.binding();
+        let after_tls = self.after_tls();
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        state.forget_login();
+        state.profile = Profile::Sasl2;
+        // XEP-0509 section 2.2: what the client believes to be offered is out of date.
+        let believed = root.child_elements().find(|c| c.name() == "config-version" && c.ns_text() == IAP);
+        let believed = believed.map(|c| c.attr("value").unwrap_or_default().into_owned());
+        if believed.is_some_and(|value| value != state.config_version) {
+            let mismatch = format!("<config-version-mismatch xmlns='{IAP}'/>");
+            return self.failed_login_with(Failure::Aborted, "configuration", mismatch.as_bytes());
+        }
+        let name = root.attr("mechanism").unwrap_or_default();
+        let initial = match root.child("initial-response", Ns::Sasl2) {
+            None => None,
+            Some(element) => match ::sasl::text::sasl2(&element.text()) {
+                Ok(initial) => Some(initial),
+                Err(failure) => return self.failed_login(failure, "encoding"),
+            },
+        };
+        let request = match Request::read(root) {
+            Ok(request) => request,
+            Err(failure) => return self.failed_login(failure, "request"),
+        };
+        state.request = Some(Box::new(request));
+        if let Some(mechanism) = HtMechanism::from_name(&name) {
+            return self.token_login(mechanism, initial.as_deref());
+        }
+        let mechanism = Mechanism::from_name(&name);
+        let Some(mechanism) = mechanism.filter(|m| state.offered2.contains(*m)) else {
+            let failure = if mechanism.is_some_and(|m| after_tls.contains(m)) {
+                Failure::EncryptionRequired
+            } else {
+                Failure::InvalidMechanism
+            };
+            return self.failed_login(failure, "mechanism");
+        };
+        let mut exchange = Exchange::new(mechanism, state.offered2.has_plus(), binding, ::sasl::nonce())
+            .protected(state.offered2);
+        let step = exchange.step(initial.as_deref());
+        state.exchange = Some(exchange);
+        self.step(step)
+    }
+
+    /// The client has proved who it is: what it asked for is done in the order in which the answers depend on each other.
+    pub(super) fn proved_sasl2(&mut self) -> Taken {
+        if let Some(task) = self.first_task() {
+            return task;
+        }
+        self.change_tokens()
+    }
+
+    /// Section 3.6.1: everything that was asked for. XEP-0198 section 9.2: resuming comes first.
+    pub(super) fn finish_sasl2(&mut self) -> Taken {
+        let node = self.service.node.clone();
+        self.authenticated();
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        let resume = state.request.as_mut().and_then(|r| r.resume.take());
+        if let (Some(bytes), Some(principal)) = (resume, &state.principal) {
+            let scope = xml::Scope::client();
+            if let Ok(tree) = Tree::parse(&bytes, &scope, &xml::Limits::DEFAULT) {
+                let resumed = sm::resume(&node, &principal.host, principal.jid.as_ref(), tree.root());
+                state.work = Some(Box::pin(async move { Ready::Resume(resumed.await) }));
+                return Ok(Did::Waits);
+            }
+        }
+        self.begin_session()
+    }
+
+    /// The old stream has let go of its session, or there was none.
+    pub(super) fn resumed_sasl2(&mut self, answer: sm::Answer) -> Taken {
+        match answer {
+            // Section 9.2: no binding and no features; the old stream goes on behind success.
+            sm::Answer::Resumed(session, bytes) => {
+                let out = self.success_sasl2(session.full().as_str(), &bytes);
+                Ok(Did::Resumed(session, out))
+            }
+            sm::Answer::Failed(bytes) => {
+                if let Some(request) = self.state().and_then(|s| s.request.as_mut()) {
+                    request.not_resumed = bytes;
+                }
+                self.begin_session()
+            }
+            sm::Answer::Ended(error) => Err(error),
+        }
+    }
+
+    /// Binds, if that was asked for, and says so.
+    fn begin_session(&mut self) -> Taken {
+        let (bind, user_agent) = match self.state().and_then(|s| s.request.as_mut()) {
+            Some(request) => (request.bind.take(), request.user_agent.take()),
+            None => (None, None),
+        };
+        let mut results = match self.state().and_then(|s| s.request.as_mut()) {
+            Some(request) => std::mem::take(&mut request.not_resumed),
+            None => Vec::new(),
+        };
+        let session = bind.and_then(|bind| self.bind2(&bind, user_agent.as_deref(), &mut results));
+        let own = self.state().and_then(|s| s.principal.as_ref()).map(|p| p.jid.as_str().to_owned());
+        let identity = session.as_ref().map_or(own.unwrap_or_default(), |s| s.full().as_str().to_owned());
+        let mut out = self.success_sasl2(&identity, &results);
+        match session {
+            None => {
+                if let Some(state) = self.state() {
+                    state.stage = Stage::Resource;
+                }
+                self.features(&mut out);
+                Ok(Did::Said(out))
+            }
+            Some(session) => {
+                features_of(&session, &mut out);
+                tracing::debug!(jid = %session.jid, peer = %self.stream.facts().peer, "session opened");
+                Ok(Did::Bound(session, out))
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// `<success/>` with what was done along with the login. The request is answered by it.
+    fn success_sasl2(&mut self, identity: &str, results: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024);
+        let Some(state) = self.state() else { return out };
+        let mut w = Writer::new(&mut out);
+        w.start("success").ns(Ns::Sasl2);
+        if let Some(data) = state.additional.take() {
+            w.leaf("additional-data", &::sasl::text::challenge(&data));
+        }
+        w.leaf("authorization-identifier", identity).raw(results);
+        if let Some(request) = state.request.take() {
+            w.raw(&request.token);
+        }
+        w.end();
+        out
+    }
+}
+
+/// Features of a stream that has its resource already.
+fn features_of(session: &Session, out: &mut Vec<u8>) {
+    stanza::stream::features(out, |w| {
+        w.raw(&session.account.host().stream_features);
+    });
+}
+
+impl Request {
+    fn read(root: xml::Node<'_>) -> Result<Request, Failure> {
+        let mut request = Request::default();
+        let mut seen_bind = false;
+        for child in root.child_elements() {
+            match (child.ns(), child.name()) {
+                (Some(Ns::Sasl2), "user-agent") => {
+                    let id = child.attr("id").map(std::borrow::Cow::into_owned);
+                    request.user_agent = id.filter(|id| (1..=USER_AGENT).contains(&id.len()));
+                }
+                (Some(Ns::Bind2), "bind") => {
+                    if std::mem::replace(&mut seen_bind, true) {
+                        return Err(Failure::MalformedRequest);
+                    }
+                    request.bind = Some(BindRequest::read(child));
+                }
+                (Some(Ns::Sm3 | Ns::Sm2), "resume") => request.resume = super::bind2::alone(child),
+                (Some(Ns::Fast), "fast") => request.fast = Some(Fast::read(child)),
+                (Some(Ns::Fast), "request-token") => {
+                    request.request_token = child.attr("mechanism").and_then(|m| HtMechanism::from_name(&m));
+                }
+                (Some(Ns::SaslUpgrade), "upgrade") => {
+                    let hash = super::upgrade::hash(child.text().trim());
+                    let new = hash.filter(|hash| !request.upgrades.contains(hash));
+                    request.upgrades.extend(new);
+                }
+                _ => {}
+            }
+        }
+        Ok(request)
+    }
+}

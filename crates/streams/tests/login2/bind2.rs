@@ -1,0 +1,136 @@
+//! XEP-0386 (1.1.0).
+
+use super::*;
+
+async fn bound(wire: &Wire, more: &str) -> (Client, Seen) {
+    let (mut client, _) = encrypted(wire).await;
+    client.send(plain("juliet", PASSWORD, more)).await;
+    let (success, features) = succeeds(&mut client).await;
+    assert!(!features.has("xmpp-bind"), "{}", features.0);
+    (client, success)
+}
+
+fn bind(inner: &str) -> String {
+    format!("<bind xmlns='urn:xmpp:bind:0'>{inner}</bind>")
+}
+
+#[tokio::test]
+async fn section_4_2_success_names_the_resource_and_the_session_is_there() {
+    let wire = node().await;
+    let (mut client, success) = bound(&wire, BIND).await;
+    assert!(success.has("<bound xmlns='urn:xmpp:bind:0'/>"), "{}", success.0);
+    let jid = identity(&success);
+    let id = jid.strip_prefix("juliet@example.com/AwesomeXMPP/").unwrap();
+    assert_eq!(id.len(), 16);
+    assert!(client.sync().await.is_empty());
+    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    assert!(account.session(&format!("AwesomeXMPP/{id}")).is_some());
+    // RFC 6120 section 7.1: the stream has its resource.
+    assert!(client.bind("another").await.is_err());
+}
+
+#[tokio::test]
+async fn section_4_2_1_a_client_keeps_its_resource_and_ends_its_old_session() {
+    let wire = node().await;
+    let (mut first, success) = bound(&wire, &format!("{PHONE}{BIND}")).await;
+    let (_second, again) = bound(&wire, &format!("{PHONE}{BIND}")).await;
+    assert_eq!(identity(&success), identity(&again));
+    assert!(!success.has("d4565fa7"), "the id is nobody's business");
+    first.ends_with(StreamCondition::Conflict).await;
+    // With another tag it has another resource, but is the same client.
+    let (mut third, updated) = bound(&wire, &format!("{PHONE}{}", bind("<tag>Awesome 2</tag>"))).await;
+    let (old, new) = (identity(&again), identity(&updated));
+    assert_ne!(old, new);
+    assert_eq!(old.rsplit('/').next(), new.rsplit('/').next());
+    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    assert_eq!(account.sessions().len(), 1);
+    // Another client is another client.
+    let other = PHONE.replace("d4565fa7", "e4565fa7");
+    let (_fourth, success) = bound(&wire, &format!("{other}{BIND}")).await;
+    assert_ne!(identity(&success), old);
+    assert_eq!(account.sessions().len(), 2);
+    assert!(third.sync().await.is_empty());
+}
+
+#[tokio::test]
+async fn without_an_id_each_session_is_new() {
+    let wire = node().await;
+    let (_one, a) = bound(&wire, BIND).await;
+    let (_two, b) = bound(&wire, BIND).await;
+    assert_ne!(identity(&a), identity(&b));
+    assert_eq!(wire.node.table.find(wire.address("juliet").as_ref()).unwrap().sessions().len(), 2);
+}
+
+#[tokio::test]
+async fn tags_that_make_no_resource_are_left_out() {
+    let wire = node().await;
+    let long = "x".repeat(600);
+    for tag in [
+        "",
+        "<tag/>",
+        "<tag>   </tag>",
+        "<tag>\u{fffe}</tag>",
+        "<tag>a&#x7f;b</tag>",
+        &format!("<tag>{long}</tag>"),
+    ] {
+        let (mut client, _) = encrypted(&wire).await;
+        client.send(plain("juliet", PASSWORD, &bind(tag))).await;
+        if tag.contains('\u{fffe}') {
+            client.ends_with(StreamCondition::NotWellFormed).await;
+            continue;
+        }
+        let (success, _) = succeeds(&mut client).await;
+        let jid = identity(&success);
+        assert_eq!(jid.strip_prefix("juliet@example.com/").unwrap().len(), 16, "{tag}");
+    }
+    let (_client, success) = bound(&wire, &bind("<tag>a/b c</tag>")).await;
+    assert!(identity(&success).starts_with("juliet@example.com/a/b c/"));
+}
+
+#[tokio::test]
+async fn section_4_2_features_are_enabled_and_answer() {
+    let wire = node().await;
+    let inner = "<enable xmlns='urn:xmpp:carbons:2'/><inactive xmlns='urn:xmpp:csi:0'/>\
+                 <inactive xmlns='urn:xmpp:csi:0'/><enable xmlns='urn:example:unknown'/>\
+                 <leave xmlns='urn:xmpp:carbons:2'/>";
+    let (_client, success) = bound(&wire, &bind(inner)).await;
+    assert!(
+        success.has("<bound xmlns='urn:xmpp:bind:0'><inactive xmlns='urn:xmpp:csi:0'/></bound>"),
+        "{}",
+        success.0
+    );
+    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    assert!(account.sessions()[0].flags.has(throng_core::session::flags::INTERESTED));
+    // One that leans on a prefix from outside is not handed on.
+    let (mut client, _) = encrypted(&wire).await;
+    let outside = "<bind xmlns='urn:xmpp:bind:0' xmlns:x='urn:xmpp:csi:0'><x:inactive/></bind>";
+    client.send(plain("juliet", PASSWORD, outside)).await;
+    assert!(succeeds(&mut client).await.0.has("<bound xmlns='urn:xmpp:bind:0'/>"));
+}
+
+#[tokio::test]
+async fn no_room_for_another_resource() {
+    let wire = juliet(|setup| setup.limits.sessions_per_account = 1).await;
+    let (mut first, _) = bound(&wire, BIND).await;
+    let (mut second, _) = encrypted(&wire).await;
+    second.send(plain("juliet", PASSWORD, BIND)).await;
+    let (success, features) = succeeds(&mut second).await;
+    assert_eq!(identity(&success), "juliet@example.com");
+    assert!(!success.has("<bound") && features.has("<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"));
+    assert!(second.bind("x").await.unwrap_err().has("resource-constraint"));
+    assert!(first.sync().await.is_empty(), "the neighbour is undisturbed");
+    // The same client may always come back in its own place.
+    let wire = juliet(|setup| setup.limits.sessions_per_account = 1).await;
+    let (_first, _) = bound(&wire, &format!("{PHONE}{BIND}")).await;
+    let (_second, _) = bound(&wire, &format!("{PHONE}{BIND}")).await;
+}
+
+#[tokio::test]
+async fn two_requests_to_bind_are_malformed() {
+    let wire = node().await;
+    let (mut client, _) = encrypted(&wire).await;
+    assert_eq!(
+        fails(&mut client, &plain("juliet", PASSWORD, &format!("{BIND}{BIND}"))).await,
+        "malformed-request"
+    );
+}

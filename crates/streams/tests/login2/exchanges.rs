@@ -1,0 +1,302 @@
+//! XEP-0388 (1.0.4): features, exchanges, and everything out of turn. XEP-0474 and XEP-0440 along the way.
+
+use super::*;
+
+#[tokio::test]
+async fn section_3_1_what_is_offered() {
+    let wire = node().await;
+    let mut client = wire.connect();
+    let (_, features) = client.open().await;
+    assert!(!features.has("urn:xmpp:sasl:2"), "section 4: only under TLS");
+    client.start_tls(&TlsClient::default()).await;
+    let (_, features) = client.open().await;
+    let start = features.0.find("<authentication").unwrap();
+    let end = features.0.find("</authentication>").unwrap();
+    assert_eq!(
+        &features.0[start..end],
+        "<authentication xmlns='urn:xmpp:sasl:2'><mechanism>SCRAM-SHA-512-PLUS</mechanism>\
+         <mechanism>SCRAM-SHA-256-PLUS</mechanism><mechanism>SCRAM-SHA-1-PLUS</mechanism>\
+         <mechanism>SCRAM-SHA-512</mechanism><mechanism>SCRAM-SHA-256</mechanism><mechanism>SCRAM-SHA-1</mechanism>\
+         <mechanism>PLAIN</mechanism><inline><bind xmlns='urn:xmpp:bind:0'><inline>\
+         <feature var='urn:xmpp:carbons:2'/><feature var='urn:xmpp:csi:0'/></inline></bind>\
+         <fast xmlns='urn:xmpp:fast:0'><mechanism>HT-SHA-256-EXPR</mechanism><mechanism>HT-SHA-256-ENDP</mechanism>\
+         <mechanism>HT-SHA-256-NONE</mechanism></fast></inline>\
+         <upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-1</upgrade>\
+         <upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-256</upgrade>\
+         <upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-512</upgrade>"
+    );
+    assert!(
+        features.has("urn:xmpp:sasl-cb:0")
+            && features.has("<mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>")
+    );
+}
+
+#[tokio::test]
+async fn what_is_offered_does_not_depend_on_who_asks() {
+    let wire = node().await;
+    let mut seen = Vec::new();
+    for from in ["", "from='juliet@example.com'", "from='nobody@example.com'"] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.start_tls(&TlsClient::default()).await;
+        let header = testkit::wire::OPEN.replace("to=", &format!("{from} to="));
+        seen.push(client.open_with(&header).await.1);
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert_eq!(seen[1], seen[2]);
+}
+
+#[tokio::test]
+async fn a_module_that_is_off_is_not_there() {
+    let wire = juliet(|setup| setup.features = vec![]).await;
+    let (mut client, features) = encrypted(&wire).await;
+    assert!(!features.has("urn:xmpp:sasl:2") && !features.has("urn:xmpp:iap:0"));
+    ends(&mut client, &plain("juliet", PASSWORD, ""), StreamCondition::UnsupportedStanzaType).await;
+    let wire = juliet(|setup| setup.features = vec![&MODULES[0]]).await;
+    let (mut client, features) = encrypted(&wire).await;
+    assert!(features.has("urn:xmpp:sasl:2") && !features.has("<inline>") && !features.has("<upgrade"));
+    client.send(plain("juliet", PASSWORD, &format!("{PHONE}{BIND}"))).await;
+    let (success, features) = succeeds(&mut client).await;
+    assert_eq!(identity(&success), "juliet@example.com");
+    assert!(features.has("urn:ietf:params:xml:ns:xmpp-bind"));
+}
+
+#[tokio::test]
+async fn section_6_1_plain_and_then_the_old_way_of_binding() {
+    let wire = node().await;
+    let (mut client, _) = encrypted(&wire).await;
+    client.send(plain("juliet", PASSWORD, PHONE)).await;
+    client
+        .expect(
+            "<success xmlns='urn:xmpp:sasl:2'><authorization-identifier>juliet@example.com\
+             </authorization-identifier></success>",
+        )
+        .await;
+    // Section 3.6.1: features at once, no new stream.
+    let features = client.element().await;
+    assert!(
+        features.name() == "features" && features.has("<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>")
+    );
+    assert!(!features.has("urn:xmpp:sasl:2"));
+    assert_eq!(client.bind("balcony").await.unwrap(), "juliet@example.com/balcony");
+    assert!(client.sync().await.is_empty());
+}
+
+#[tokio::test]
+async fn every_scram_with_the_list_protected() {
+    let wire = node().await;
+    for mechanism in Mechanism::ALL.into_iter().filter(|m| m.hash().is_some()) {
+        let (mut client, features) = encrypted(&wire).await;
+        let success = scram(&mut client, mechanism, &features, PHONE).await;
+        assert_eq!(identity(&success), "juliet@example.com", "{mechanism}");
+        assert_eq!(client.element().await.name(), "features");
+    }
+}
+
+#[tokio::test]
+async fn xep_0474_both_profiles_say_what_they_offered() {
+    let wire = node().await;
+    // Without TLS there is no XEP-0388, and no list of bindings.
+    let mut client = wire.connect();
+    client.open().await;
+    let mut careful = Scram::new(Hash::Sha256, Gs2::None, "juliet", PASSWORD)
+        .expecting(&["SCRAM-SHA-1", "SCRAM-SHA-256", "SCRAM-SHA-512"], None);
+    client.auth(Mechanism::ScramSha256, &careful.first()).await;
+    let challenge = client.element().await;
+    careful.last(&text::response(&challenge.text()).unwrap(), None).unwrap();
+    // Somebody on the way has taken the strong ones away.
+    let (mut client, _) = encrypted(&wire).await;
+    let mut fooled = Scram::new(Hash::Sha1, Gs2::None, "juliet", PASSWORD)
+        .expecting(&["SCRAM-SHA-1", "PLAIN"], Some(&["tls-exporter", "tls-server-end-point"]));
+    client.send(authenticate("SCRAM-SHA-1", &fooled.first(), "")).await;
+    let challenge = client.element().await;
+    let noticed = fooled.last(&text::sasl2(&challenge.text()).unwrap(), None);
+    assert_eq!(noticed, Err(sasl::client::ClientError::Downgrade));
+}
+
+#[tokio::test]
+async fn section_3_2_no_initial_response() {
+    let wire = node().await;
+    let (mut client, _) = encrypted(&wire).await;
+    client.send(format!("<authenticate {SASL2} mechanism='PLAIN'>{PHONE}</authenticate>")).await;
+    client.expect("<challenge xmlns='urn:xmpp:sasl:2'/>").await;
+    // White space as in the examples.
+    client.send(format!("<response {SASL2}>\n  AGp1bGlldAByMG0zMG15cjBtMzA=\n</response>")).await;
+    succeeds(&mut client).await;
+}
+
+#[tokio::test]
+async fn failures_leave_the_stream_as_it_was() {
+    let wire = node().await;
+    let (mut client, features) = encrypted(&wire).await;
+    assert_eq!(
+        fails(&mut client, &plain("juliet", "wrong", &format!("{PHONE}{BIND}"))).await,
+        "not-authorized"
+    );
+    assert_eq!(fails(&mut client, &authenticate("BLURDYBLOOP", b"", "")).await, "invalid-mechanism");
+    let empty = format!("<authenticate {SASL2}/>");
+    assert_eq!(fails(&mut client, &empty).await, "invalid-mechanism");
+    let wrong = format!(
+        "<authenticate {SASL2} mechanism='PLAIN'><initial-response>=</initial-response></authenticate>"
+    );
+    assert_eq!(fails(&mut client, &wrong).await, "incorrect-encoding");
+    let success = scram(&mut client, Mechanism::ScramSha256Plus, &features, BIND).await;
+    assert!(identity(&success).starts_with("juliet@example.com/AwesomeXMPP/"));
+}
+
+#[tokio::test]
+async fn too_many_failures_end_the_stream() {
+    let wire = node().await;
+    let limit = wire.node.limits().auth_attempts;
+    let (mut client, _) = encrypted(&wire).await;
+    for _ in 0..limit {
+        assert_eq!(fails(&mut client, &plain("juliet", "wrong", "")).await, "not-authorized");
+    }
+    client.ends_with(StreamCondition::PolicyViolation).await;
+}
+
+#[tokio::test]
+async fn section_5_5_abort() {
+    let wire = node().await;
+    let (mut client, features) = encrypted(&wire).await;
+    client.send(format!("<authenticate {SASL2} mechanism='PLAIN'/>")).await;
+    assert_eq!(client.element().await.name(), "challenge");
+    let abort = format!("<abort {SASL2}><text>changed my mind</text></abort>");
+    assert_eq!(fails(&mut client, &abort).await, "aborted");
+    scram(&mut client, Mechanism::ScramSha1, &features, "").await;
+}
+
+#[tokio::test]
+async fn without_tls_it_is_said_that_tls_is_needed() {
+    let wire = node().await;
+    let mut client = wire.connect();
+    client.open().await;
+    assert_eq!(fails(&mut client, &plain("juliet", PASSWORD, "")).await, "encryption-required");
+    // Where the listener says that something else encrypts, it is offered.
+    let wire = juliet(|setup| setup.policy.plain_without_tls = true).await;
+    let mut client = wire.connect();
+    assert!(client.open().await.1.has("urn:xmpp:sasl:2"));
+}
+
+#[tokio::test]
+async fn replies_to_no_exchange() {
+    let wire = node().await;
+    let (mut client, _) = encrypted(&wire).await;
+    for element in ["response", "next", "task-data"] {
+        assert_eq!(
+            fails(&mut client, &format!("<{element} {SASL2}/>")).await,
+            "malformed-request",
+            "{element}"
+        );
+    }
+    assert_eq!(fails(&mut client, &format!("<abort {SASL2}/>")).await, "aborted");
+    ends(&mut client, &format!("<challenge {SASL2}/>"), StreamCondition::UnsupportedStanzaType).await;
+}
+
+#[tokio::test]
+async fn section_3_4_nothing_else_during_an_exchange() {
+    const SASL: &str = "xmlns='urn:ietf:params:xml:ns:xmpp-sasl'";
+    let wire = node().await;
+    let first = Scram::new(Hash::Sha1, Gs2::None, "juliet", PASSWORD).first();
+    let begin = authenticate("SCRAM-SHA-1", &first, "");
+    for other in [
+        begin.clone(),
+        format!("<auth {SASL} mechanism='PLAIN'>AGp1bGlldAByMG0zMG15cjBtMzA=</auth>"),
+        format!("<response {SASL}/>"),
+        format!("<abort {SASL}/>"),
+        "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>".to_owned(),
+        "<message to='romeo@example.com'/>".to_owned(),
+    ] {
+        let (mut client, _) = encrypted(&wire).await;
+        client.send(&begin).await;
+        assert_eq!(client.element().await.name(), "challenge");
+        ends(&mut client, &other, StreamCondition::PolicyViolation).await;
+    }
+    // And the other way round: one exchange of RFC 6120, the next of XEP-0388.
+    for other in [begin.clone(), format!("<response {SASL2}/>"), format!("<abort {SASL2}/>")] {
+        let (mut client, _) = encrypted(&wire).await;
+        client.auth(Mechanism::ScramSha1, &first).await;
+        assert_eq!(client.element().await.name(), "challenge");
+        ends(&mut client, &other, StreamCondition::PolicyViolation).await;
+    }
+}
+
+#[tokio::test]
+async fn section_5_8_one_authentication_is_enough() {
+    let wire = node().await;
+    let (mut client, _) = encrypted(&wire).await;
+    client.send(plain("juliet", PASSWORD, "")).await;
+    succeeds(&mut client).await;
+    ends(&mut client, &plain("juliet", PASSWORD, ""), StreamCondition::PolicyViolation).await;
+    let (mut client, _) = encrypted(&wire).await;
+    client.send(plain("juliet", PASSWORD, BIND)).await;
+    succeeds(&mut client).await;
+    ends(&mut client, &plain("juliet", PASSWORD, ""), StreamCondition::UnsupportedStanzaType).await;
+}
+
+#[tokio::test]
+async fn section_5_4_the_authorization_string_is_the_from_of_the_stream() {
+    let wire = node().await;
+    for (from, authzid, good) in [
+        ("juliet@example.com", "juliet@example.com", true),
+        ("JULIET@example.com", "juliet@EXAMPLE.com", true),
+        ("romeo@example.com", "juliet@example.com", false),
+        ("juliet@example.com", "romeo@example.com", false),
+    ] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.start_tls(&TlsClient::default()).await;
+        client.open_with(&testkit::wire::OPEN.replace("to=", &format!("from='{from}' to="))).await;
+        let initial = sasl::client::plain(Some(authzid), "juliet", PASSWORD);
+        client.send(authenticate("PLAIN", &initial, "")).await;
+        if good {
+            succeeds(&mut client).await;
+        } else {
+            assert_eq!(failure(&mut client).await, "invalid-authzid", "{from} {authzid}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn section_3_1_a_from_of_another_domain() {
+    let wire = node().await;
+    let mut client = wire.connect();
+    let header = testkit::wire::OPEN.replace("to=", "from='juliet@example.org' to=");
+    ends(&mut client, &header, StreamCondition::InvalidFrom).await;
+}
+
+#[tokio::test]
+async fn guests_have_a_bare_address_and_may_bind() {
+    let wire = juliet(|setup| setup.policy.anonymous = true).await;
+    let (mut client, _) = encrypted(&wire).await;
+    client
+        .send(authenticate(
+            "ANONYMOUS",
+            b"",
+            &format!("{PHONE}{BIND}<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>"),
+        ))
+        .await;
+    let (success, _) = succeeds(&mut client).await;
+    assert!(identity(&success).starts_with("guest-") && !success.has("<token"), "{}", success.0);
+}
+
+#[tokio::test]
+async fn a_disabled_account_learns_it_behind_its_password() {
+    let wire = node().await;
+    wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
+    let (mut client, _) = encrypted(&wire).await;
+    assert_eq!(fails(&mut client, &plain("juliet", "wrong", BIND)).await, "not-authorized");
+    assert_eq!(fails(&mut client, &plain("juliet", PASSWORD, BIND)).await, "account-disabled");
+    assert!(wire.node.table.find(wire.address("juliet").as_ref()).is_none(), "section 3.6.2: nothing inline");
+}
+
+#[tokio::test]
+async fn the_store_is_away() {
+    let wire = node().await;
+    let (mut client, _) = encrypted(&wire).await;
+    wire.fail_store(true);
+    assert_eq!(fails(&mut client, &plain("juliet", PASSWORD, BIND)).await, "temporary-auth-failure");
+    wire.fail_store(false);
+    client.send(plain("juliet", PASSWORD, BIND)).await;
+    succeeds(&mut client).await;
+}

@@ -1,0 +1,327 @@
+//! XEP-0484 (0.2.0): tokens from the first to the last, and everything that is not one.
+
+use super::*;
+use sasl::HtMechanism;
+
+const DAY: u64 = 86_400_000;
+
+fn want(mechanism: HtMechanism) -> String {
+    format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='{}'/>", mechanism.name())
+}
+
+fn token(success: &Seen) -> Option<String> {
+    let (_, rest) = success.0.split_once("<token xmlns='urn:xmpp:fast:0'")?;
+    let (_, rest) = rest.split_once(" token='")?;
+    Some(rest.split('\'').next().unwrap().to_owned())
+}
+
+/// Logs in with the password and gets a token.
+async fn issue(wire: &Wire, mechanism: HtMechanism) -> String {
+    let (mut client, _) = encrypted(wire).await;
+    client.send(plain("juliet", PASSWORD, &want(mechanism))).await;
+    token(&succeeds(&mut client).await.0).expect("a token")
+}
+
+fn proof(client: &Client, user: &str, mechanism: HtMechanism, token: &str) -> Vec<u8> {
+    let data = match mechanism {
+        HtMechanism::Exporter => client.binding("tls-exporter"),
+        HtMechanism::EndPoint => client.binding("tls-server-end-point"),
+        HtMechanism::Unbound => &[],
+    };
+    sasl::client::hashed_token(user, token, data)
+}
+
+async fn use_token(client: &mut Client, mechanism: HtMechanism, token: &str, more: &str) {
+    let proof = proof(client, "juliet", mechanism, token);
+    let fast = if more.contains("<fast") { "" } else { "<fast xmlns='urn:xmpp:fast:0'/>" };
+    client.send(authenticate(mechanism.name(), &proof, &format!("{PHONE}{fast}{more}"))).await;
+}
+
+/// A login with a token; what success says, or the condition.
+async fn login(wire: &Wire, mechanism: HtMechanism, token: &str, more: &str) -> Result<Seen, String> {
+    let (mut client, _) = encrypted(wire).await;
+    use_token(&mut client, mechanism, token, more).await;
+    let answer = client.element().await;
+    if answer.name() == "success" { Ok(answer) } else { Err(answer.condition().unwrap()) }
+}
+
+#[tokio::test]
+async fn a_reconnect_is_one_flight_one_answer_one_look_up_and_no_write() {
+    let wire = node().await;
+    for mechanism in HtMechanism::ALL {
+        let token = issue(&wire, mechanism).await;
+        login(&wire, mechanism, &token, BIND).await.unwrap();
+        let mut client = wire.connect();
+        client.open().await;
+        client.start_tls(&TlsClient::default()).await;
+        wire.store_calls();
+        client.restart();
+        let request = authenticate(
+            mechanism.name(),
+            &proof(&client, "juliet", mechanism, &token),
+            &format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>{BIND}"),
+        );
+        client.send(format!("{}{request}", testkit::wire::OPEN)).await;
+        client.header().await;
+        assert_eq!(client.element().await.name(), "features");
+        let (success, _) = succeeds(&mut client).await;
+        assert!(identity(&success).contains("/AwesomeXMPP/") && token_is_absent(&success));
+        // The server proves that it has the token, too.
+        let data = text::sasl2(&success.all("additional-data").concat()).unwrap();
+        let bound_to = match mechanism {
+            HtMechanism::Exporter => client.binding("tls-exporter").to_vec(),
+            HtMechanism::EndPoint => client.binding("tls-server-end-point").to_vec(),
+            HtMechanism::Unbound => vec![],
+        };
+        assert_eq!(data, sasl::ht::responder(&token, &bound_to).expose());
+        assert_eq!(wire.store_calls(), ["logins.login"], "{mechanism:?}");
+    }
+}
+
+fn token_is_absent(success: &Seen) -> bool {
+    token(success).is_none()
+}
+
+#[tokio::test]
+async fn section_3_3_a_token_comes_with_its_end() {
+    let wire = node().await;
+    let (mut client, _) = encrypted(&wire).await;
+    client.send(plain("juliet", PASSWORD, &want(HtMechanism::Unbound))).await;
+    let (success, _) = succeeds(&mut client).await;
+    // The clock of tests begins with 2026; 21 days.
+    assert!(success.has("<token xmlns='urn:xmpp:fast:0' expiry='2026-01-22T00:00:0"), "{}", success.0);
+    // Nobody gets one for nothing: not asked for, without an id, for a mechanism that is not there, before success.
+    for more in [
+        PHONE.to_owned(),
+        want(HtMechanism::Unbound).replace(PHONE, ""),
+        want(HtMechanism::Unbound).replace("HT-SHA-256-NONE", "HT-SHA-256-UNIQ"),
+    ] {
+        let (mut client, _) = encrypted(&wire).await;
+        client.send(plain("juliet", PASSWORD, &more)).await;
+        assert!(token_is_absent(&succeeds(&mut client).await.0), "{more}");
+    }
+    let (mut client, _) = encrypted(&wire).await;
+    client.send(plain("juliet", "wrong", &want(HtMechanism::Unbound))).await;
+    let failure = client.element().await;
+    assert!(failure.name() == "failure" && !failure.has("<token"));
+}
+
+#[tokio::test]
+async fn scram_gets_a_token_as_well() {
+    let wire = node().await;
+    let (mut client, features) = encrypted(&wire).await;
+    let success =
+        scram(&mut client, Mechanism::ScramSha256Plus, &features, &want(HtMechanism::Exporter)).await;
+    login(&wire, HtMechanism::Exporter, &token(&success).unwrap(), "").await.unwrap();
+}
+
+#[tokio::test]
+async fn token_replay() {
+    let wire = node().await;
+    let token = issue(&wire, HtMechanism::Exporter).await;
+    let (mut client, _) = encrypted(&wire).await;
+    let recorded = proof(&client, "juliet", HtMechanism::Exporter, &token);
+    let again = authenticate(
+        "HT-SHA-256-EXPR",
+        &recorded,
+        &format!("{PHONE}<fast xmlns='urn:xmpp:fast:0' count='1'/>"),
+    );
+    client.send(&again).await;
+    succeeds(&mut client).await;
+    // The same bytes on the next connection.
+    let (mut client, _) = encrypted(&wire).await;
+    assert_eq!(fails(&mut client, &again).await, "not-authorized");
+    // A token that was replaced, for a mechanism whose bytes are always the same.
+    let old = issue(&wire, HtMechanism::Unbound).await;
+    login(&wire, HtMechanism::Unbound, &old, "").await.unwrap();
+    let new = issue(&wire, HtMechanism::Unbound).await;
+    login(&wire, HtMechanism::Unbound, &new, "").await.unwrap();
+    assert_eq!(login(&wire, HtMechanism::Unbound, &old, "").await.unwrap_err(), "not-authorized");
+    login(&wire, HtMechanism::Unbound, &new, "").await.unwrap();
+}
+
+#[tokio::test]
+async fn section_3_4_a_token_is_bound_to_mechanism_client_and_account() {
+    let wire = node().await;
+    wire.user("romeo").await;
+    let token = issue(&wire, HtMechanism::Exporter).await;
+    for mechanism in [HtMechanism::EndPoint, HtMechanism::Unbound] {
+        assert_eq!(login(&wire, mechanism, &token, "").await.unwrap_err(), "not-authorized");
+    }
+    let (mut client, _) = encrypted(&wire).await;
+    let mine = proof(&client, "juliet", HtMechanism::Exporter, &token);
+    let fast = "<fast xmlns='urn:xmpp:fast:0'/>";
+    let other = PHONE.replace("d4565fa7", "e4565fa7");
+    let from_another = authenticate("HT-SHA-256-EXPR", &mine, &format!("{other}{fast}"));
+    assert_eq!(fails(&mut client, &from_another).await, "not-authorized");
+    for user in ["romeo", "nobody"] {
+        let theirs = proof(&client, user, HtMechanism::Exporter, &token);
+        let request = authenticate("HT-SHA-256-EXPR", &theirs, &format!("{PHONE}{fast}"));
+        assert_eq!(fails(&mut client, &request).await, "not-authorized", "{user}");
+    }
+    use_token(&mut client, HtMechanism::Exporter, &token, "").await;
+    succeeds(&mut client).await;
+}
+
+#[tokio::test]
+async fn requests_that_are_not_fit() {
+    let wire = juliet(|setup| setup.limits.auth_attempts = 10).await;
+    let token = issue(&wire, HtMechanism::Unbound).await;
+    let (mut client, _) = encrypted(&wire).await;
+    let proof = proof(&client, "juliet", HtMechanism::Unbound, &token);
+    let fast = "<fast xmlns='urn:xmpp:fast:0'/>";
+    let none = "HT-SHA-256-NONE";
+    for (request, condition) in [
+        (authenticate(none, &proof, PHONE), "malformed-request"),
+        (authenticate(none, &proof, fast), "malformed-request"),
+        (
+            format!("<authenticate {SASL2} mechanism='{none}'>{PHONE}{fast}</authenticate>"),
+            "malformed-request",
+        ),
+        (authenticate(none, b"juliet", &format!("{PHONE}{fast}")), "malformed-request"),
+        (authenticate(none, &proof[..38], &format!("{PHONE}{fast}")), "malformed-request"),
+        (authenticate("HT-SHA-256-UNIQ", &proof, &format!("{PHONE}{fast}")), "invalid-mechanism"),
+        (authenticate("SCRAM-SHA-1", &proof, &format!("{PHONE}{fast}")), "malformed-request"),
+    ] {
+        assert_eq!(fails(&mut client, &request).await, condition, "{request}");
+    }
+    // RFC 6120 knows nothing of these mechanisms.
+    let text = text::challenge(&proof);
+    client
+        .send(format!("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='{none}'>{text}</auth>"))
+        .await;
+    assert_eq!(client.element().await.condition().unwrap(), "invalid-mechanism");
+    use_token(&mut client, HtMechanism::Unbound, &token, "").await;
+    succeeds(&mut client).await;
+    // Not without TLS, where there is nothing to bind to and everything to hear.
+    let mut client = wire.connect();
+    client.open().await;
+    let request = authenticate(none, &proof, &format!("{PHONE}{fast}"));
+    assert_eq!(fails(&mut client, &request).await, "invalid-mechanism");
+}
+
+#[tokio::test]
+async fn section_3_5_rotation() {
+    let wire = node().await;
+    let first = issue(&wire, HtMechanism::Exporter).await;
+    wire.clock.advance(DAY - 1000);
+    assert!(token_is_absent(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()));
+    wire.clock.advance(1000);
+    wire.store_calls();
+    let lost = token(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
+    assert_eq!(wire.store_calls(), ["logins.login", "tokens.change_tokens"]);
+    // The connection broke before it arrived: the old one is still good, and there is another new one.
+    let second = token(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
+    assert_ne!(lost, second);
+    assert!(token_is_absent(&login(&wire, HtMechanism::Exporter, &second, "").await.unwrap()));
+    for old in [&first, &lost] {
+        assert_eq!(login(&wire, HtMechanism::Exporter, old, "").await.unwrap_err(), "not-authorized");
+    }
+    login(&wire, HtMechanism::Exporter, &second, "").await.unwrap();
+}
+
+#[tokio::test]
+async fn tokens_expire_and_say_so_to_their_owner_only() {
+    let wire = node().await;
+    let token = issue(&wire, HtMechanism::Exporter).await;
+    wire.clock.advance(21 * DAY);
+    assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "credentials-expired");
+    assert_eq!(login(&wire, HtMechanism::Exporter, "guess", "").await.unwrap_err(), "not-authorized");
+}
+
+#[tokio::test]
+async fn section_3_6_invalidation() {
+    let wire = node().await;
+    for value in ["true", "1"] {
+        let token = issue(&wire, HtMechanism::Exporter).await;
+        wire.clock.advance(2 * DAY);
+        let out = format!("<fast xmlns='urn:xmpp:fast:0' invalidate='{value}'/>");
+        let success = login(&wire, HtMechanism::Exporter, &token, &out).await.unwrap();
+        assert!(token_is_absent(&success), "not even if it is due");
+        assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
+    }
+    // Unless a new one is asked for.
+    let token_1 = issue(&wire, HtMechanism::Exporter).await;
+    let more = "<fast xmlns='urn:xmpp:fast:0' invalidate='true'/>\
+                <request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>";
+    let token_2 = token(&login(&wire, HtMechanism::Exporter, &token_1, more).await.unwrap()).unwrap();
+    login(&wire, HtMechanism::Unbound, &token_2, "").await.unwrap();
+    // A token that the store could not remove is not said to be gone.
+    let (mut client, _) = encrypted(&wire).await;
+    let proof = proof(&client, "juliet", HtMechanism::Unbound, &token_2);
+    let out = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0' invalidate='true'/>");
+    wire.fail_store(true);
+    client.send(authenticate("HT-SHA-256-NONE", &proof, &out)).await;
+    assert_eq!(failure(&mut client).await, "temporary-auth-failure");
+}
+
+#[tokio::test]
+async fn a_new_password_and_a_removed_account_end_all_tokens() {
+    let wire = node().await;
+    let juliet = wire.address("juliet");
+    let token = issue(&wire, HtMechanism::Exporter).await;
+    let new = sasl::Credentials::derive("another", 64, b"salt").unwrap().encode();
+    wire.stores.accounts.set_credentials(juliet.as_ref(), &new).await.unwrap();
+    assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
+    wire.stores.accounts.remove(juliet.as_ref()).await.unwrap();
+    wire.user("juliet").await;
+    let token = issue(&wire, HtMechanism::Exporter).await;
+    wire.stores.accounts.remove(juliet.as_ref()).await.unwrap();
+    assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
+    wire.user("juliet").await;
+    assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
+}
+
+#[tokio::test]
+async fn a_disabled_account_has_no_use_of_its_token() {
+    let wire = node().await;
+    let token = issue(&wire, HtMechanism::Exporter).await;
+    wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
+    assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "account-disabled");
+    assert_eq!(login(&wire, HtMechanism::Exporter, "guess", "").await.unwrap_err(), "not-authorized");
+}
+
+#[tokio::test]
+async fn clients_with_tokens_are_bounded() {
+    let wire = node().await;
+    let first = issue(&wire, HtMechanism::Unbound).await;
+    for number in 0..5 {
+        wire.clock.advance(1000);
+        let (mut client, _) = encrypted(&wire).await;
+        let other = want(HtMechanism::Unbound).replace("d4565fa7", &format!("{number}4565fa7"));
+        client.send(plain("juliet", PASSWORD, &other)).await;
+        assert!(token(&succeeds(&mut client).await.0).is_some());
+    }
+    assert_eq!(login(&wire, HtMechanism::Unbound, &first, "").await.unwrap_err(), "not-authorized");
+    let found = wire.stores.logins.login(wire.address("juliet").as_ref()).await.unwrap().unwrap();
+    assert_eq!(sasl::Tokens::decode(&found.tokens).unwrap().clients(), 3);
+}
+
+#[tokio::test]
+async fn a_token_does_not_become_a_password() {
+    let wire = node().await;
+    let stored = sasl::Credentials::derive_for(&[Hash::Sha1], PASSWORD, 64, b"salt").unwrap().encode();
+    wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &stored).await.unwrap();
+    let token = issue(&wire, HtMechanism::Exporter).await;
+    let upgrade = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-256</upgrade>";
+    let success = login(&wire, HtMechanism::Exporter, &token, upgrade).await.unwrap();
+    assert_eq!(identity(&success), "juliet@example.com");
+}
+
+#[tokio::test]
+async fn the_store_is_away_before_and_after_the_proof() {
+    let wire = node().await;
+    let token_1 = issue(&wire, HtMechanism::Exporter).await;
+    wire.fail_store(true);
+    assert_eq!(
+        login(&wire, HtMechanism::Exporter, &token_1, "").await.unwrap_err(),
+        "temporary-auth-failure"
+    );
+    wire.fail_store(false);
+    // Damaged tokens are none, and are replaced.
+    let juliet = wire.address("juliet");
+    wire.stores.tokens.change_tokens(juliet.as_ref(), Box::new(|_| Some(vec![9, 9, 9]))).await.unwrap();
+    assert_eq!(login(&wire, HtMechanism::Exporter, &token_1, "").await.unwrap_err(), "not-authorized");
+    let token_2 = issue(&wire, HtMechanism::Exporter).await;
+    login(&wire, HtMechanism::Exporter, &token_2, "").await.unwrap();
+}

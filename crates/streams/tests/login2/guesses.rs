@@ -1,0 +1,145 @@
+//! Limits on failed logins: by address, by account, across accounts; and that nothing tells who exists.
+
+use super::*;
+use throng_core::metrics::ByReason;
+
+const THERE: &str = "192.0.2.1";
+
+async fn limited_node() -> Wire {
+    let wire = juliet(|setup| {
+        setup.limits.auth_attempts = 10;
+        setup.limits.login_failures_per_pair = 3;
+        setup.limits.login_failures_per_address = 8;
+        setup.limits.login_accounts_per_address = 4;
+        setup.limits.login_failures_per_account = 6;
+    })
+    .await;
+    wire.user("romeo").await;
+    wire
+}
+
+async fn attempt(wire: &Wire, peer: &str, user: &str, password: &str) -> Result<(), String> {
+    let mut client = wire.connect_from(peer);
+    shaken(&mut client).await;
+    client.send(plain(user, password, "")).await;
+    let answer = client.element().await;
+    if answer.name() == "success" { Ok(()) } else { Err(answer.condition().unwrap()) }
+}
+
+fn refused(wire: &Wire, reason: &'static str) -> u64 {
+    wire.node.metrics.logins_limited.get_or_create(&ByReason { reason }).get()
+}
+
+#[tokio::test]
+async fn one_account_from_one_address() {
+    let wire = limited_node().await;
+    for _ in 0..3 {
+        assert_eq!(attempt(&wire, THERE, "juliet", "wrong").await.unwrap_err(), "not-authorized");
+    }
+    // The right password must look like a wrong one now, or the limit would be none.
+    assert_eq!(attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
+    assert_eq!(refused(&wire, "address-and-account"), 1);
+    attempt(&wire, THERE, "romeo", PASSWORD).await.unwrap();
+    attempt(&wire, "192.0.2.9", "juliet", PASSWORD).await.unwrap();
+    wire.advance(600).await;
+    attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_account_that_does_not_exist_is_limited_like_one_that_does() {
+    let wire = limited_node().await;
+    wire.store_calls();
+    let mut seen = Vec::new();
+    for user in ["juliet", "nobody", "not@valid"] {
+        let mut one = Vec::new();
+        for _ in 0..5 {
+            one.push(attempt(&wire, &format!("198.51.100.{}", seen.len()), user, "wrong").await.unwrap_err());
+        }
+        seen.push(one);
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert_eq!(seen[1], seen[2]);
+    // Refused before the store is asked.
+    assert_eq!(wire.store_calls().len(), 6);
+}
+
+#[tokio::test]
+async fn guessing_across_accounts_from_one_address() {
+    let wire = limited_node().await;
+    attempt(&wire, THERE, "romeo", PASSWORD).await.unwrap();
+    let mut tried = 0;
+    while attempt(&wire, THERE, &format!("user{tried}"), "123456").await.unwrap_err() == "not-authorized" {
+        tried += 1;
+        assert!(tried < 10, "never limited");
+    }
+    assert!(refused(&wire, "accounts-of-address") + refused(&wire, "address") > 0);
+    assert_eq!(attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
+    // Who has used the account from there before is undisturbed, and so is everybody else.
+    attempt(&wire, THERE, "romeo", PASSWORD).await.unwrap();
+    attempt(&wire, "192.0.2.2", "juliet", PASSWORD).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_account_from_many_addresses() {
+    let wire = limited_node().await;
+    attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();
+    for n in 0..6 {
+        assert_eq!(
+            attempt(&wire, &format!("203.0.113.{n}"), "juliet", "wrong").await.unwrap_err(),
+            "not-authorized"
+        );
+    }
+    assert_eq!(
+        attempt(&wire, "203.0.113.99", "juliet", PASSWORD).await.unwrap_err(),
+        "temporary-auth-failure"
+    );
+    assert_eq!(refused(&wire, "account"), 1);
+    attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();
+    attempt(&wire, "203.0.113.99", "romeo", PASSWORD).await.unwrap();
+}
+
+#[tokio::test]
+async fn scram_and_the_old_profile_are_counted_together_with_the_new() {
+    let wire = limited_node().await;
+    let mut client = wire.connect_from(THERE);
+    client.open().await;
+    for _ in 0..2 {
+        assert_eq!(
+            client.authenticate(Mechanism::ScramSha1, "juliet", "wrong").await.unwrap_err(),
+            "not-authorized"
+        );
+    }
+    assert_eq!(attempt(&wire, THERE, "juliet", "wrong").await.unwrap_err(), "not-authorized");
+    assert_eq!(
+        client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap_err(),
+        "temporary-auth-failure"
+    );
+}
+
+#[tokio::test]
+async fn guesses_at_tokens_do_not_shut_the_password_out_elsewhere() {
+    let wire = limited_node().await;
+    let fast = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>");
+    for n in 0..10 {
+        let mut client = wire.connect_from(&format!("203.0.113.{n}"));
+        shaken(&mut client).await;
+        let guess = sasl::client::hashed_token("juliet", "guess", &[]);
+        client.send(authenticate("HT-SHA-256-NONE", &guess, &fast)).await;
+        assert_eq!(failure(&mut client).await, "not-authorized");
+    }
+    attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();
+}
+
+#[tokio::test]
+async fn unknown_accounts_pretend_to_have_the_iterations_of_new_ones() {
+    let wire = limited_node().await;
+    let mut iterations = Vec::new();
+    for user in ["juliet", "nobody"] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.auth(Mechanism::ScramSha256, &Scram::new(Hash::Sha256, Gs2::None, user, "x").first()).await;
+        let challenge = String::from_utf8(text::response(&client.element().await.text()).unwrap()).unwrap();
+        iterations.push(challenge.split(",i=").nth(1).unwrap().to_owned());
+    }
+    assert_eq!(iterations[0], iterations[1]);
+}

@@ -1,0 +1,94 @@
+//! XEP-0509 (0.2.0), and requests that come before the features are out, in pieces of every size.
+
+use super::*;
+use sasl::HtMechanism;
+
+fn version(features: &Seen) -> String {
+    let (_, rest) =
+        features.0.split_once("<config-version xmlns='urn:xmpp:iap:0' scheme='opaque' value='").unwrap();
+    rest.split('\'').next().unwrap().to_owned()
+}
+
+fn believed(value: &str) -> String {
+    format!("<config-version xmlns='urn:xmpp:iap:0' scheme='opaque' value='{value}'/>")
+}
+
+#[tokio::test]
+async fn section_2_1_the_same_features_have_the_same_name() {
+    let wire = node().await;
+    let (_, one) = encrypted(&wire).await;
+    let (_, two) = encrypted(&wire).await;
+    assert_eq!(version(&one), version(&two));
+    let other = juliet(|setup| setup.policy.anonymous = true).await;
+    assert_ne!(version(&encrypted(&other).await.1), version(&one));
+}
+
+#[tokio::test]
+async fn section_2_2_an_outdated_name_is_refused_without_prejudice() {
+    let wire = juliet(|setup| setup.limits.auth_attempts = 2).await;
+    let (mut client, features) = encrypted(&wire).await;
+    for _ in 0..5 {
+        client.send(plain("juliet", PASSWORD, &believed("b3V0ZGF0ZWQ="))).await;
+        client
+            .expect(
+                "<failure xmlns='urn:xmpp:sasl:2'><aborted xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>\
+                 <config-version-mismatch xmlns='urn:xmpp:iap:0'/></failure>",
+            )
+            .await;
+    }
+    client.send(plain("juliet", PASSWORD, &believed(&version(&features)))).await;
+    succeeds(&mut client).await;
+}
+
+/// Header, request, and the first stanzas, at once and cut everywhere.
+#[tokio::test]
+async fn everything_in_one_flight_in_pieces_of_every_size() {
+    let wire = juliet(|setup| setup.policy.plain_without_tls = true).await;
+    let mut client = wire.connect();
+    client.open().await;
+    let request = format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>");
+    client.send(plain("juliet", PASSWORD, &request)).await;
+    let (success, _) = succeeds(&mut client).await;
+    let (_, token) = success.0.split_once(" token='").unwrap();
+    let token = token.split('\'').next().unwrap();
+    let proof = sasl::client::hashed_token("juliet", token, &[]);
+    let login = authenticate(
+        HtMechanism::Unbound.name(),
+        &proof,
+        &format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>{BIND}"),
+    );
+    let last = "<iq type='get' id='1'><nothing xmlns='urn:example:nothing'/></iq>";
+    let flight = format!("{}{login}{last}", testkit::wire::OPEN);
+    let sizes = (1..40).chain([100, 500, flight.len()]);
+    for size in sizes {
+        let mut client = wire.connect();
+        for piece in flight.as_bytes().chunks(size) {
+            client.send(piece).await;
+            tokio::task::yield_now().await;
+        }
+        client.header().await;
+        assert_eq!(client.element().await.name(), "features");
+        let (success, _) = succeeds(&mut client).await;
+        assert!(identity(&success).contains("/AwesomeXMPP/"), "pieces of {size}");
+        let answer = client.element().await;
+        assert!(answer.name() == "iq" && answer.attr("id").as_deref() == Some("1"), "{}", answer.0);
+    }
+}
+
+#[tokio::test]
+async fn a_pipelined_login_with_a_password_that_is_wrong_is_answered_in_order() {
+    let wire = juliet(|setup| setup.policy.plain_without_tls = true).await;
+    let mut client = wire.connect();
+    client
+        .send(format!(
+            "{}{}{}",
+            testkit::wire::OPEN,
+            plain("juliet", "wrong", BIND),
+            plain("juliet", PASSWORD, BIND)
+        ))
+        .await;
+    client.header().await;
+    assert_eq!(client.element().await.name(), "features");
+    assert_eq!(failure(&mut client).await, "not-authorized");
+    succeeds(&mut client).await;
+}

@@ -1,0 +1,160 @@
+//! XEP-0480 (0.2.0).
+
+use super::*;
+use sasl::Credentials;
+
+const WANT_256: &str = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-256</upgrade>";
+const WANT_512: &str = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-512</upgrade>";
+
+/// Juliet comes from a server that knew SHA-1 only.
+async fn imported() -> Wire {
+    let wire = node().await;
+    let stored = Credentials::derive_for(&[Hash::Sha1], PASSWORD, 64, b"salt").unwrap().encode();
+    wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &stored).await.unwrap();
+    wire
+}
+
+async fn stored(wire: &Wire) -> Credentials {
+    let login = wire.stores.logins.login(wire.address("juliet").as_ref()).await.unwrap().unwrap();
+    Credentials::decode(&login.credentials).unwrap()
+}
+
+/// Begins the task and answers with the salt's element.
+async fn salt(client: &mut Client, task: &str) -> Seen {
+    client.send(format!("<next {SASL2} task='{task}'/>")).await;
+    let data = client.element().await;
+    assert!(
+        data.name() == "task-data" && data.has("<salt xmlns='urn:xmpp:scram-upgrade:0' iterations='64'>"),
+        "{}",
+        data.0
+    );
+    data
+}
+
+fn hash(task: &Seen, hash: Hash, password: &str) -> String {
+    let salt = text::sasl2(&task.all("salt").concat()).unwrap();
+    assert_eq!(salt.len(), 16);
+    let salted = sasl::client::salted_password(hash, password, &salt, 64).unwrap();
+    format!(
+        "<task-data {SASL2}><hash xmlns='urn:xmpp:scram-upgrade:0'>\n {}\n</hash></task-data>",
+        text::challenge(&salted)
+    )
+}
+
+#[tokio::test]
+async fn section_3_the_example() {
+    let wire = imported().await;
+    let (mut client, features) = encrypted(&wire).await;
+    let task = scram(&mut client, Mechanism::ScramSha1Plus, &features, WANT_256).await;
+    assert_eq!((task.name().as_str(), task.all("task")), ("continue", vec!["UPGR-SCRAM-SHA-256".to_owned()]));
+    let data = salt(&mut client, "UPGR-SCRAM-SHA-256").await;
+    wire.store_calls();
+    client.send(hash(&data, Hash::Sha256, PASSWORD)).await;
+    client.expect("<success xmlns='urn:xmpp:sasl:2'><authorization-identifier>juliet@example.com</authorization-identifier></success>").await;
+    assert_eq!(client.element().await.name(), "features");
+    assert_eq!(wire.store_calls(), ["accounts.upgrade_credentials"]);
+    let now = stored(&wire).await;
+    assert!(now.sha1.is_some() && now.sha256.is_some() && now.sha512.is_none());
+    let (mut client, features) = encrypted(&wire).await;
+    // What is there already is not asked for again.
+    let success = scram(&mut client, Mechanism::ScramSha256Plus, &features, WANT_256).await;
+    assert_eq!(success.name(), "success");
+}
+
+#[tokio::test]
+async fn section_2_2_several_tasks_one_after_the_other_then_everything_inline() {
+    let wire = imported().await;
+    let (mut client, _) = encrypted(&wire).await;
+    let token = "<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>";
+    client
+        .send(plain("juliet", PASSWORD, &format!("{PHONE}{WANT_256}{WANT_512}{WANT_512}{BIND}{token}")))
+        .await;
+    for _ in 0..2 {
+        let task = client.element().await;
+        assert!(task.name() == "continue" && !task.has("authorization-identifier") && !task.has("<token"));
+        let name = task.all("task").concat();
+        let data = salt(&mut client, &name).await;
+        let wanted = if name.ends_with("512") { Hash::Sha512 } else { Hash::Sha256 };
+        client.send(hash(&data, wanted, PASSWORD)).await;
+    }
+    let (success, _) = succeeds(&mut client).await;
+    assert!(identity(&success).contains("/AwesomeXMPP/") && success.has("<token "));
+    let now = stored(&wire).await;
+    assert!(now.sha256.is_some() && now.sha512.is_some());
+    for mechanism in [Mechanism::ScramSha512, Mechanism::ScramSha256, Mechanism::ScramSha1] {
+        let (mut client, features) = encrypted(&wire).await;
+        scram(&mut client, mechanism, &features, "").await;
+    }
+}
+
+#[tokio::test]
+async fn tasks_that_go_wrong() {
+    let wire = imported().await;
+    let begin = plain("juliet", PASSWORD, &format!("{WANT_256}{BIND}"));
+    for (before_salt, element, condition) in [
+        (true, format!("<next {SASL2} task='UPGR-SCRAM-SHA-512'/>"), "malformed-request"),
+        (true, format!("<next {SASL2}/>"), "malformed-request"),
+        (
+            true,
+            format!("<task-data {SASL2}><hash xmlns='urn:xmpp:scram-upgrade:0'>AAAA</hash></task-data>"),
+            "malformed-request",
+        ),
+        (true, format!("<abort {SASL2}/>"), "aborted"),
+        (false, format!("<next {SASL2} task='UPGR-SCRAM-SHA-256'/>"), "malformed-request"),
+        (false, format!("<task-data {SASL2}/>"), "malformed-request"),
+        (
+            false,
+            format!("<task-data {SASL2}><hash xmlns='urn:xmpp:scram-upgrade:0'>AAAA</hash></task-data>"),
+            "malformed-request",
+        ),
+        (
+            false,
+            format!("<task-data {SASL2}><hash xmlns='urn:xmpp:scram-upgrade:0'>=</hash></task-data>"),
+            "incorrect-encoding",
+        ),
+    ] {
+        let (mut client, _) = encrypted(&wire).await;
+        client.send(&begin).await;
+        assert_eq!(client.element().await.name(), "continue");
+        if !before_salt {
+            salt(&mut client, "UPGR-SCRAM-SHA-256").await;
+        }
+        assert_eq!(fails(&mut client, &element).await, condition, "{element}");
+        // Not logged in.
+        ends(&mut client, "<presence/>", StreamCondition::NotAuthorized).await;
+    }
+    assert!(stored(&wire).await.sha256.is_none());
+    // Section 5.8 of XEP-0388: after <continue/> there is no other authentication.
+    let (mut client, _) = encrypted(&wire).await;
+    client.send(&begin).await;
+    client.element().await;
+    ends(&mut client, &begin, StreamCondition::PolicyViolation).await;
+    let (mut client, _) = encrypted(&wire).await;
+    client.send(&begin).await;
+    client.element().await;
+    ends(&mut client, &format!("<response {SASL2}/>"), StreamCondition::UnsupportedStanzaType).await;
+}
+
+#[tokio::test]
+async fn a_password_changed_meanwhile_is_not_overwritten() {
+    let wire = imported().await;
+    let (mut client, _) = encrypted(&wire).await;
+    client.send(plain("juliet", PASSWORD, &format!("{WANT_256}{WANT_512}"))).await;
+    let name = client.element().await.all("task").concat();
+    let data = salt(&mut client, &name).await;
+    let new = Credentials::derive_for(&[Hash::Sha1], "new password", 64, b"salt").unwrap();
+    wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &new.encode()).await.unwrap();
+    let wanted = if name.ends_with("512") { Hash::Sha512 } else { Hash::Sha256 };
+    client.send(hash(&data, wanted, PASSWORD)).await;
+    succeeds(&mut client).await;
+    assert_eq!(stored(&wire).await, new);
+}
+
+#[tokio::test]
+async fn unknown_tasks_are_passed_over() {
+    let wire = imported().await;
+    let (mut client, _) = encrypted(&wire).await;
+    let strange = WANT_256.replace("SCRAM-SHA-256", "BLOOP2") + &WANT_256.replace("256", "256-PLUS");
+    client.send(plain("juliet", PASSWORD, &strange)).await;
+    succeeds(&mut client).await;
+}
