@@ -105,38 +105,70 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let program = throng::program(args.server.as_deref())?;
     let bench = Bench { program, accounts, incremental: args.incremental, quick: args.quick };
     let wants = |part| args.part.is_empty() || args.part.contains(&part);
-    let mut rows = Vec::new();
+    let mut found = Found::default();
     if wants(Part::Memory) {
         for contacts in [0, CONTACTS] {
-            rows.push(bench.memory(contacts)?);
+            found.add(bench.memory(contacts));
         }
     }
     if wants(Part::Login) || wants(Part::Message) {
-        let servers = bench.start_all(0)?;
-        if wants(Part::Login) {
-            rows.push(bench.logins(&servers, 0)?);
-        }
-        if wants(Part::Message) {
-            rows.push(bench.flood(&servers)?);
-            rows.push(bench.steady(&servers)?);
-        }
-        servers.into_iter().for_each(Server::kill);
+        found.with(bench.start_all(0), |found, servers| {
+            if wants(Part::Login) {
+                found.add(bench.logins(servers, 0));
+            }
+            if wants(Part::Message) {
+                found.add(bench.flood(servers));
+                found.add(bench.steady(servers));
+            }
+        });
     }
     if wants(Part::Login) || wants(Part::Presence) {
-        let servers = bench.start_all(CONTACTS)?;
-        if wants(Part::Login) {
-            rows.push(bench.logins(&servers, CONTACTS)?);
-        }
-        if wants(Part::Presence) {
-            rows.push(bench.presence(&servers)?);
-        }
-        servers.into_iter().for_each(Server::kill);
+        found.with(bench.start_all(CONTACTS), |found, servers| {
+            if wants(Part::Login) {
+                found.add(bench.logins(servers, CONTACTS));
+            }
+            if wants(Part::Presence) {
+                found.add(bench.presence(servers));
+            }
+        });
     }
     let names: Vec<String> = SERVERS.iter().map(|(peer, form)| name(*peer, *form)).collect();
-    let (table, misses) = markdown(&names, &rows);
+    let (table, misses) = markdown(&names, &found.rows);
     out(table.trim_end());
     note(&format!("{:.0} s; {misses} rows are below what is expected", begun.elapsed().as_secs_f64()));
+    ensure!(found.failed.is_empty(), "{}", found.failed.join("; "));
     Ok(if misses == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What was measured, and what could not be: one part must not take the others' figures with it.
+#[derive(Default)]
+struct Found {
+    rows: Vec<Row>,
+    failed: Vec<String>,
+}
+
+impl Found {
+    fn add(&mut self, row: Result<Row>) {
+        match row {
+            Ok(row) => self.rows.push(row),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn with(&mut self, servers: Result<Vec<Server>>, measure: impl FnOnce(&mut Self, &[Server])) {
+        match servers {
+            Ok(servers) => {
+                measure(self, &servers);
+                servers.into_iter().for_each(Server::kill);
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn fail(&mut self, error: &anyhow::Error) {
+        note(&format!("{error:#}"));
+        self.failed.push(format!("{error:#}"));
+    }
 }
 
 fn name(peer: Peer, form: Form) -> String {
