@@ -233,6 +233,33 @@ impl Node {
         sessions
     }
 
+    /// The same, but only if `first` takes it. Runs no chain but `deliver`: for messages that were on their way into the
+    /// store.
+    pub fn deliver_behind(self: &Arc<Self>, account: &Account, frame: &Frame, first: &Arc<Session>) -> bool {
+        let mut others = account.sessions();
+        others.retain(|s| s.priority().is_some_and(|p| p >= 0) && !Arc::ptr_eq(first, s));
+        if !others.is_empty() {
+            frame.share(others.len() + 1);
+        }
+        let push = |session| {
+            let taken = self.try_push(session, Item { frame: frame.clone(), stamp: Stamp::None }).is_ok();
+            taken || {
+                frame.give_up();
+                false
+            }
+        };
+        if !push(first) {
+            for _ in &others {
+                frame.give_up();
+            }
+            return false;
+        }
+        for session in &others {
+            push(session);
+        }
+        true
+    }
+
     fn act(
         self: &Arc<Self>,
         (account, except): (Option<&Arc<Account>>, Option<&Arc<Session>>),

@@ -292,24 +292,14 @@ impl Link {
         self.inner.lock().watch = None;
     }
     /// How far the stored messages came, and the task to wake when that changes.
-    pub fn progress(&self, cx: &mut Context<'_>) -> Progress {
+    pub fn progress(&self, cx: Option<&mut Context<'_>>) -> Progress {
         let mut inner = self.inner.lock();
         let mut progress = Progress { through: 0, empty: inner.queue.is_empty(), gone: inner.gone };
         if let Some(watch) = &mut inner.watch {
             progress.through = watch.through;
-            watch.waker = Some(cx.waker().clone());
+            watch.waker = cx.map(|cx| cx.waker().clone());
         }
         progress
-    }
-
-    /// Waits until the queue has been taken or the connection is gone. One waiter at a time.
-    pub fn emptied(&self) -> impl Future<Output = ()> + '_ {
-        self.watch();
-        std::future::poll_fn(|cx| {
-            let Progress { empty, gone, .. } = self.progress(cx);
-            let ready = empty || gone || self.wish().is_some();
-            if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-        })
     }
 
     /// Registers the task without taking anything. True if the stream is to be ended.
@@ -381,6 +371,12 @@ impl Link {
     pub fn rang(&self) -> bool {
         self.signals.load(Ordering::Relaxed) & RANG != 0
             && self.signals.fetch_and(!RANG, Ordering::AcqRel) & RANG != 0
+    }
+    /// Whether all of these messages fit into the queue as it is now.
+    pub fn fits<'a>(&self, messages: impl Iterator<Item = &'a Frame>, limits: &Limits) -> bool {
+        let more: u64 = messages.map(|frame| u64::from(size(frame))).sum();
+        let queued = u64::from(self.inner.lock().bytes[slot(Class::Message)]);
+        queued + more <= u64::from(limits.queue_message_bytes)
     }
     /// Bytes in the queue.
     pub fn queued_bytes(&self) -> u32 {

@@ -1,24 +1,26 @@
 //! One desk for each recipient with something to do: what is being stored for it, what is being delivered to it.
 //!
-//! A desk exists only while it is busy. Messages are stored by one task a desk, in the order in which they came and as
-//! many at once as are waiting; messages are delivered by one task a desk. Both meet under the lock of [`Desks`]:
+//! A desk exists only while it is busy. Messages are stored by one task a desk (`storer`), in the order in which they came
+//! and as many at once as are waiting; messages are delivered by one task a desk (`deliverer`). Both meet under the lock of
+//! [`Desks`]:
 //!
-//! - While a desk exists and the recipient can take messages, the account's `flushing` is set: the router sends newer
-//!   messages here, behind the older ones.
-//! - The deliverer ends, and clears `flushing`, when the store is empty and nothing is being stored, or when nobody is
-//!   there to take messages.
-//! - After each write the recipient is looked up again: it may have come while the write was on its way.
+//! - While older messages are on their way, into the store or out of it, and the recipient can take messages, the
+//!   account's `flushing` is set: the router sends newer messages here, behind the older ones ([`Desk::settle`]).
+//! - The deliverer puts page after page into the queue of one session. With the last page in, it *closes*: the storer
+//!   begins no new batch, what it has just written follows, and what still waits to be written goes straight into the
+//!   queue, behind the others. So it comes to an end however many senders go on.
+//! - From then on newer messages take the ordinary way, and the deliverer only waits until what it put into the queue was
+//!   taken by the connection (and acknowledged, XEP-0198), to remove it from the store. If the session goes before, the
+//!   store still has the rest, and newer messages stay behind it again.
 //!
-//! Delivered messages are removed from the store when the receiver's connection has taken them. If it goes before, they
-//! are delivered again: at least once, never out of order.
+//! What this cannot keep: messages that were stored while a session still held older ones that are only in its queue (it was
+//! full, or the resource stopped taking messages) come before those if the session is lost then.
 //!
-//! Desks outlive a reload ([`Builder::kept`](throng_core::feature::Builder::kept)): what the handlers of the old host began
-//! is seen by those of the new one. The options come with each message, since they may have changed.
-//!
-//! Locks: this one, then the account's, then the session's. Nothing waits and nothing is spawned under it.
+//! Locks: this one, then the account's, then the session's, then the link's. Nothing waits and nothing is spawned under it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 
 use jid::{Jid, JidRef};
 use parking_lot::Mutex;
@@ -43,7 +45,9 @@ const DAY_MILLIS: u64 = 86_400_000;
 pub(super) type Answer = Result<(), StanzaError>;
 
 struct Job {
-    stanza: Vec<u8>,
+    frame: Frame,
+    /// When it came, in milliseconds since 1970.
+    at: u64,
     teller: Teller<Answer>,
 }
 
@@ -60,8 +64,70 @@ struct Desk {
     jobs: VecDeque<Job>,
     /// As the newest message brought them.
     rules: Rules,
+    /// There is a storer.
     storing: bool,
+    /// The storer begins no new batch: the deliverer takes what waits.
+    closing: bool,
+    /// There is a deliverer.
     delivering: bool,
+    /// The deliverer is to look into the store.
+    due: bool,
+    /// It is on its way from there to having closed.
+    busy: bool,
+    /// Of the deliverer.
+    waker: Option<Waker>,
+}
+
+/// What is to be done when the lock is given back.
+#[derive(Default)]
+struct Then {
+    store: bool,
+    deliver: bool,
+    waker: Option<Waker>,
+}
+
+impl Desk {
+    /// Keeps the account's `flushing` right; to be called behind every change.
+    fn settle(&self, account: Option<&Arc<Account>>) {
+        let Some(account) = account else { return };
+        account.with(|state| {
+            let older = self.storing || self.due || self.busy || !self.jobs.is_empty();
+            let there = state.sessions.iter().any(takes);
+            state.flushing = there && (older || self.delivering && state.waiting);
+        });
+    }
+    fn is_idle(&self) -> bool {
+        !self.storing && !self.delivering && self.jobs.is_empty()
+    }
+    /// Lets the deliverer look into the store.
+    fn look(&mut self, then: &mut Then) {
+        self.due = true;
+        then.deliver |= !std::mem::replace(&mut self.delivering, true);
+        then.waker = self.waker.take().or(then.waker.take());
+    }
+    /// Lets what waits be written.
+    fn write(&mut self, then: &mut Then) {
+        then.store |= !std::mem::replace(&mut self.storing, true);
+    }
+}
+
+/// What the deliverer put into the queue of a session and has not removed from the store.
+struct Tray {
+    session: Arc<Session>,
+    owner: AddressId,
+    /// The number of the last message that went into the queue.
+    sent: u64,
+    /// The number of the last message; behind `sent` if it could not be read.
+    through: u64,
+    /// What was removed.
+    removed: u64,
+}
+
+impl Tray {
+    /// Up to where the store may forget: what the connection took, and unreadable ones behind it.
+    fn safe(&self, taken: u64) -> u64 {
+        if taken >= self.sent { self.through } else { taken }
+    }
 }
 
 type Numbers = Box<[Option<(Jid, AddressId)>]>;
@@ -78,55 +144,68 @@ impl Desks {
         Desks { desks: Mutex::default(), numbers: Mutex::new(vec![None; CACHE].into()) }
     }
 
+    /// Changes a desk, and does behind the lock what follows from it.
+    fn change<T>(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        owner: &Jid,
+        change: impl FnOnce(&mut Desk, Option<&Arc<Account>>, &mut Then) -> T,
+    ) -> T {
+        let mut then = Then::default();
+        let mut desks = self.desks.lock();
+        let account = node.table.find(owner.as_ref());
+        let desk = desks.entry(owner.clone()).or_default();
+        let changed = change(desk, account.as_ref(), &mut then);
+        desk.settle(account.as_ref());
+        if desk.is_idle() {
+            desks.remove(owner);
+        }
+        drop(desks);
+        if let Some(waker) = then.waker {
+            waker.wake();
+        }
+        if then.store {
+            let (desks, task, owner) = (self.clone(), node.clone(), owner.clone());
+            node.spawner.spawn("offline store", Box::pin(desks.storer(task, owner)));
+        }
+        if then.deliver {
+            let (desks, task, owner) = (self.clone(), node.clone(), owner.clone());
+            node.spawner.spawn("offline delivery", Box::pin(desks.deliverer(task, owner)));
+        }
+        changed
+    }
+
     /// Puts a message behind those that are being stored for the recipient.
     pub(super) fn store(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        account: Option<&Arc<Account>>,
         to: JidRef<'_>,
         frame: &Frame,
         rules: Rules,
     ) -> Told<Answer> {
         let (teller, told) = pair();
-        let owner = to.bare().to_jid();
-        let job = Job { stanza: delayed(frame, owner.domain(), node.clock.unix_millis()), teller };
-        let mut desks = self.desks.lock();
-        let desk = desks.entry(owner.clone()).or_default();
-        desk.jobs.push_back(job);
-        desk.rules = rules;
-        let start = !std::mem::replace(&mut desk.storing, true);
-        if let Some(account) = account {
-            account.with(|state| state.flushing |= state.sessions.iter().any(takes));
-        }
-        drop(desks);
-        if start {
-            let (desks, node) = (self.clone(), node.clone());
-            node.clone().spawner.spawn("offline store", Box::pin(desks.storer(node, owner)));
-        }
+        let job = Job { frame: frame.clone(), at: node.clock.unix_millis(), teller };
+        self.change(node, &to.bare().to_jid(), |desk, _, then| {
+            desk.jobs.push_back(job);
+            desk.rules = rules;
+            if !desk.closing {
+                desk.write(then);
+            }
+        });
         told
     }
 
     /// A resource came or changed its priority: empties the store into it.
     pub(super) fn available(self: &Arc<Self>, node: &Arc<Node>, account: &Arc<Account>) {
-        let mut desks = self.desks.lock();
-        let busy = desks.get(account.jid.as_str()).is_some_and(|d| d.storing || d.delivering);
-        let waiting = account.with(|state| {
-            let there = state.sessions.iter().any(takes);
-            state.flushing |= there && (busy || state.waiting);
-            there && state.waiting
-        });
-        if waiting {
-            let desk = desks.entry(account.jid.clone()).or_default();
-            if !std::mem::replace(&mut desk.delivering, true) {
-                drop(desks);
-                self.deliver(node, &account.jid);
-            }
+        let waiting = account.with(|state| state.waiting);
+        if !waiting && !self.desks.lock().contains_key(&account.jid) {
+            return;
         }
-    }
-
-    fn deliver(self: &Arc<Self>, node: &Arc<Node>, owner: &Jid) {
-        let (desks, task, owner) = (self.clone(), node.clone(), owner.clone());
-        node.spawner.spawn("offline delivery", Box::pin(desks.deliverer(task, owner)));
+        self.change(node, &account.jid, |desk, _, then| {
+            if account.with(|state| state.waiting && state.sessions.iter().any(takes)) {
+                desk.look(then);
+            }
+        });
     }
 
     // Storing.
@@ -134,24 +213,38 @@ impl Desks {
     async fn storer(self: Arc<Self>, node: Arc<Node>, owner: Jid) {
         let guard = Guard { desks: &self, node: &node, owner: &owner, storing: true };
         loop {
-            let (batch, rules): (Vec<Job>, Rules) = {
-                let mut desks = self.desks.lock();
-                let Some(desk) = desks.get_mut(&owner) else { break };
-                let count = desk.jobs.len().min(BATCH);
-                (desk.jobs.drain(..count).collect(), desk.rules)
-            };
+            let (batch, rules) = self.change(&node, &owner, |desk, account, then| {
+                if !desk.closing && !desk.jobs.is_empty() {
+                    let count = desk.jobs.len().min(BATCH);
+                    return (desk.jobs.drain(..count).collect::<Vec<_>>(), desk.rules);
+                }
+                desk.storing = false;
+                // The deliverer may wait for this, or has stepped back while there was something to write; or a resource
+                // came during a write that failed.
+                then.waker = desk.waker.take();
+                let again = account
+                    .is_some_and(|a| a.with(|state| state.waiting && state.sessions.iter().any(takes)));
+                if again && !desk.delivering {
+                    desk.look(then);
+                }
+                (Vec::new(), desk.rules)
+            });
             if batch.is_empty() {
-                if self.stored_all(&node, &owner) { break } else { continue }
+                break;
             }
-            let (stanzas, tellers): (Vec<_>, Vec<_>) =
-                batch.into_iter().map(|j| (j.stanza, j.teller)).unzip();
+            let stanzas = batch.iter().map(|job| delayed(&job.frame, owner.domain(), job.at)).collect();
             let answers = self.write(&node, &owner, stanzas, rules).await;
             // Before the senders go on: their next messages must find `flushing` set if the recipient is there.
             if answers.iter().any(Result::is_ok) {
-                self.stored(&node, &owner);
+                self.change(&node, &owner, |desk, _, then| {
+                    let account = node.message_stored(owner.as_ref());
+                    if account.is_some_and(|a| a.with(|state| state.sessions.iter().any(takes))) {
+                        desk.look(then);
+                    }
+                });
             }
-            for (teller, answer) in tellers.into_iter().zip(answers) {
-                teller.tell(answer);
+            for (job, answer) in batch.into_iter().zip(answers) {
+                job.teller.tell(answer);
             }
         }
         std::mem::forget(guard);
@@ -205,116 +298,206 @@ impl Desks {
         Ok(id)
     }
 
-    /// Messages were written: if somebody is there to take them, they must be delivered.
-    fn stored(self: &Arc<Self>, node: &Arc<Node>, owner: &Jid) {
-        let mut desks = self.desks.lock();
-        let Some(account) = node.message_stored(owner.as_ref()) else { return };
-        let there = account.with(|state| {
-            let there = state.sessions.iter().any(takes);
-            state.flushing |= there;
-            there
-        });
-        let Some(desk) = desks.get_mut(owner) else { return };
-        if there && !std::mem::replace(&mut desk.delivering, true) {
-            drop(desks);
-            self.deliver(node, owner);
-        }
-    }
-
-    /// Nothing is left to be stored: frees the desk, unless a message came meanwhile. True if there is none.
-    fn stored_all(self: &Arc<Self>, node: &Arc<Node>, owner: &Jid) -> bool {
-        let mut desks = self.desks.lock();
-        let Some(desk) = desks.get_mut(owner) else { return true };
-        if !desk.jobs.is_empty() {
-            return false;
-        }
-        desk.storing = false;
-        if desk.delivering {
-            return true;
-        }
-        // A deliverer may have stepped back because of this task, or a resource may have come during a write
-        // that failed.
-        let mut again = false;
-        if let Some(account) = node.table.find(owner.as_ref()) {
-            account.with(|state| {
-                again = state.waiting && state.sessions.iter().any(takes);
-                state.flushing = again;
-            });
-        }
-        if again {
-            desk.delivering = true;
-            drop(desks);
-            self.deliver(node, owner);
-        } else {
-            desks.remove(owner);
-        }
-        true
-    }
-
     // Delivering.
 
     async fn deliverer(self: Arc<Self>, node: Arc<Node>, owner: Jid) {
         let guard = Guard { desks: &self, node: &node, owner: &owner, storing: false };
+        let mut tray = None;
+        let mut failed = false;
         loop {
-            let round = self.round(&node, &owner).await;
-            if let Err(error) = &round {
-                tracing::warn!(%error, "waiting messages could not be delivered");
+            if let Err(error) = self.clear(&node, &owner, &mut tray).await {
+                tracing::warn!(%error, "delivered messages could not be removed from the store");
+                failed = true;
             }
-            if self.delivered_all(&node, &owner, round.is_err()) {
+            let held = tray.is_some();
+            let look = self.change(&node, &owner, |desk, account, _| {
+                // Somebody may have come, or the session that was to get it has gone.
+                desk.due |= !held
+                    && !failed
+                    && account
+                        .is_some_and(|a| a.with(|state| state.waiting && state.sessions.iter().any(takes)));
+                desk.busy = std::mem::take(&mut desk.due);
+                desk.delivering = desk.busy || held;
+                desk.busy
+            });
+            if look {
+                let round = self.round(&node, &owner, &mut tray).await;
+                failed = round.is_err();
+                if let Err(error) = round {
+                    tracing::warn!(%error, "waiting messages could not be delivered");
+                }
+                self.change(&node, &owner, |desk, account, then| {
+                    desk.busy = false;
+                    desk.closing = false;
+                    if !desk.jobs.is_empty() {
+                        desk.write(then);
+                    }
+                    if let (true, Some(account)) = (failed, account) {
+                        account.with(|state| state.waiting = true);
+                    }
+                });
+            } else if let Some(tray) = &tray {
+                self.rest(&owner, tray).await;
+            } else {
                 break;
             }
         }
         std::mem::forget(guard);
     }
 
-    /// Delivers until the store is empty or nobody takes messages any more.
-    async fn round(&self, node: &Arc<Node>, owner: &Jid) -> Result<(), StoreError> {
-        let Some(account) = node.table.find(owner.as_ref()) else { return Ok(()) };
-        // Before the store is read: whoever writes after that sets it again.
-        account.with(|state| state.waiting = false);
-        loop {
-            let now = node.clock.unix_millis();
-            let page = node.stores.offline.fetch(account.id, Page::first(PAGE), now).await;
-            let page = page.inspect_err(|_| account.with(|state| state.waiting = true))?;
-            if page.items.is_empty() {
-                return Ok(());
+    /// Removes from the store what the session's connection has taken. What is left when the session is gone is
+    /// delivered again.
+    async fn clear(&self, node: &Arc<Node>, owner: &Jid, tray: &mut Option<Tray>) -> Result<(), StoreError> {
+        while let Some(held) = tray {
+            let progress = held.session.link.progress(None);
+            let safe = held.safe(progress.through);
+            if safe > held.removed {
+                let removed = node.stores.offline.remove_through(held.owner, safe).await;
+                match removed {
+                    Ok(count) => node.metrics.offline_delivered.inc_by(u64::from(count)),
+                    Err(error) => {
+                        // They will come again.
+                        self.give_up(node, owner, tray);
+                        return Err(error);
+                    }
+                };
+                held.removed = safe;
+            } else if held.removed >= held.through {
+                held.session.link.unwatch();
+                *tray = None;
+            } else if progress.gone {
+                self.give_up(node, owner, tray);
+            } else {
+                break;
             }
-            let Some(session) = account.with(|state| best(&state.sessions)) else {
-                account.with(|state| state.waiting = true);
-                return Ok(());
-            };
-            let (count, through) = hand_over(node, &session, page.items).await;
-            // Until the connection took them, losing it gives them back; see `Frame::is_stored`.
-            session.link.emptied().await;
-            if count == 0 || !connected(&session) {
-                continue;
-            }
-            node.metrics.offline_delivered.inc_by(count);
-            let removed = node.stores.offline.remove_through(account.id, through).await;
-            removed.inspect_err(|_| account.with(|state| state.waiting = true))?;
+        }
+        Ok(())
+    }
+
+    /// The store still has what is in the tray.
+    fn give_up(&self, node: &Arc<Node>, owner: &Jid, tray: &mut Option<Tray>) {
+        if let Some(tray) = tray.take() {
+            tray.session.link.unwatch();
+        }
+        if let Some(account) = node.table.find(owner.as_ref()) {
+            account.with(|state| state.waiting = true);
         }
     }
 
-    /// A round is over: frees the desk, or says that another round is due. True if there is none.
-    fn delivered_all(self: &Arc<Self>, node: &Arc<Node>, owner: &Jid, failed: bool) -> bool {
-        let mut desks = self.desks.lock();
-        let Some(desk) = desks.get_mut(owner) else { return true };
-        let mut again = false;
-        if let Some(account) = node.table.find(owner.as_ref()) {
-            account.with(|state| {
-                let there = state.sessions.iter().any(takes);
-                again = there && state.waiting && !failed;
-                // While something is being stored, newer messages stay behind it; its writer delivers.
-                state.flushing = again || there && desk.storing;
-            });
-        }
-        if !again {
-            desk.delivering = false;
-            if !desk.storing {
-                desks.remove(owner);
+    /// Waits until there is something to do: to remove, to deliver again, or to look into the store.
+    async fn rest(&self, owner: &Jid, tray: &Tray) {
+        std::future::poll_fn(|cx| {
+            let progress = tray.session.link.progress(Some(cx));
+            if progress.gone || tray.safe(progress.through) > tray.removed {
+                return Poll::Ready(());
+            }
+            let mut desks = self.desks.lock();
+            let Some(desk) = desks.get_mut(owner) else { return Poll::Ready(()) };
+            if desk.due {
+                return Poll::Ready(());
+            }
+            desk.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Delivers until nothing waits in the store or on the desk, or nobody takes messages any more.
+    async fn round(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        owner: &Jid,
+        tray: &mut Option<Tray>,
+    ) -> Result<(), StoreError> {
+        let Some(account) = node.table.find(owner.as_ref()) else { return Ok(()) };
+        let wait = |waiting| account.with(|state| state.waiting = waiting);
+        loop {
+            // Before the store is read: whoever writes after that sets it again.
+            wait(false);
+            let now = node.clock.unix_millis();
+            let after = tray.as_ref().map_or(0, |tray| tray.through);
+            let page = node.stores.offline.fetch(account.id, Page::after(after, PAGE), now).await;
+            let page = page.inspect_err(|_| wait(true))?;
+            // Messages of which some are in a session's queue go on into that one.
+            let session = match tray {
+                Some(tray) => Some(tray.session.clone()),
+                None => account.with(|state| best(&state.sessions)),
+            };
+            let Some(session) = session.filter(takes) else {
+                wait(true);
+                return Ok(());
+            };
+            if !page.items.is_empty() && !hand_over(node, &session, account.id, page.items, tray).await {
+                wait(true);
+                return Ok(());
+            }
+            if page.next.is_none() && self.close(node, owner, &account, &session).await {
+                return Ok(());
             }
         }
-        !again
+    }
+
+    /// The last page is in the queue: what comes behind it follows. True if nothing is left to follow.
+    async fn close(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        owner: &Jid,
+        account: &Arc<Account>,
+        session: &Arc<Session>,
+    ) -> bool {
+        self.when(owner, |desk| {
+            desk.closing = true;
+            !desk.storing
+        })
+        .await;
+        let mut told = Vec::new();
+        let (closed, full) = self.change(node, owner, |desk, _, then| {
+            desk.due = false;
+            if account.with(|state| state.waiting) {
+                // What the storer had begun is in the store now.
+                return (false, false);
+            }
+            // All or none: what is only in a queue must not be followed by what is only in the store, or losing the
+            // session would change their order.
+            let fits = session.link.fits(desk.jobs.iter().map(|job| &job.frame), &node.limits());
+            while let Some(job) = desk.jobs.pop_front() {
+                if fits && takes(session) && node.deliver_behind(account, &job.frame, session) {
+                    told.push(job.teller);
+                } else {
+                    desk.jobs.push_front(job);
+                    break;
+                }
+            }
+            if desk.jobs.is_empty() {
+                (desk.busy, desk.closing) = (false, false);
+                return (true, false);
+            }
+            // They do not fit: they are written after all, and come with a next page.
+            desk.write(then);
+            desk.closing = false;
+            (!takes(session), takes(session))
+        });
+        for teller in told {
+            teller.tell(Ok(()));
+        }
+        if full {
+            self.when(owner, |desk| desk.due || !desk.storing).await;
+        }
+        closed
+    }
+
+    /// Waits, for the deliverer, until something is so.
+    async fn when(&self, owner: &Jid, mut so: impl FnMut(&mut Desk) -> bool) {
+        std::future::poll_fn(|cx| {
+            let mut desks = self.desks.lock();
+            let Some(desk) = desks.get_mut(owner) else { return Poll::Ready(()) };
+            if so(desk) {
+                return Poll::Ready(());
+            }
+            desk.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 }
 
@@ -328,51 +511,67 @@ struct Guard<'a> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        let mut desks = self.desks.desks.lock();
-        let Some(desk) = desks.get_mut(self.owner) else { return };
-        // Senders whose message was not written are told so by the end of their `Teller`.
-        let lost = if self.storing { std::mem::take(&mut desk.jobs) } else { VecDeque::new() };
-        if self.storing {
-            desk.storing = false;
-        } else {
-            desk.delivering = false;
-        }
-        let idle = !desk.storing && !desk.delivering;
-        if idle {
-            desks.remove(self.owner);
-        }
-        if let Some(account) = self.node.table.find(self.owner.as_ref()) {
-            account.with(|state| {
-                state.flushing &= !idle;
-                state.waiting = true;
-            });
-        }
-        drop(desks);
+        let lost = self.desks.change(self.node, self.owner, |desk, account, then| {
+            then.waker = desk.waker.take();
+            let lost = if self.storing {
+                desk.storing = false;
+                // Senders whose message was not written are told so by the end of their `Teller`.
+                std::mem::take(&mut desk.jobs)
+            } else {
+                (desk.delivering, desk.due, desk.busy, desk.closing) = (false, false, false, false);
+                if !desk.jobs.is_empty() {
+                    desk.write(then);
+                }
+                VecDeque::new()
+            };
+            if let Some(account) = account {
+                account.with(|state| state.waiting = true);
+            }
+            lost
+        });
         drop(lost);
     }
 }
 
-/// Puts messages into the queue of a session, as fast as its connection takes them. How many went in, and the number
-/// of the last one. Stops when the session does not take messages any more.
-async fn hand_over(node: &Arc<Node>, session: &Arc<Session>, messages: Vec<Waiting>) -> (u64, u64) {
-    let (mut count, mut through) = (0, 0);
+/// Puts messages into the queue of a session, as fast as its connection takes them. False if it does not take messages
+/// any more.
+async fn hand_over(
+    node: &Arc<Node>,
+    session: &Arc<Session>,
+    owner: AddressId,
+    messages: Vec<Waiting>,
+    tray: &mut Option<Tray>,
+) -> bool {
+    let tray = tray.get_or_insert_with(|| {
+        session.link.watch();
+        Tray { session: session.clone(), owner, sent: 0, through: 0, removed: 0 }
+    });
     for message in messages {
         // Nothing to deliver if it cannot be read; it goes with the others.
         if let Some(frame) = Frame::from_store(&message.stanza, message.seq) {
             loop {
                 if !takes(session) {
-                    return (count, through);
+                    return false;
                 }
                 if node.enqueue(session, frame.clone(), Stamp::None) {
                     break;
                 }
-                session.link.emptied().await;
+                room(session).await;
             }
+            tray.sent = message.seq;
         }
-        count += 1;
-        through = message.seq;
+        tray.through = message.seq;
     }
-    (count, through)
+    true
+}
+
+/// Waits until a session's queue was taken, or the session ends.
+async fn room(session: &Session) {
+    std::future::poll_fn(|cx| {
+        let progress = session.link.progress(Some(cx));
+        if progress.empty || progress.gone || !connected(session) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// Whether the connection is there to take anything.

@@ -97,7 +97,7 @@ fn undelivered(desks: &Arc<Desks>, rules: Rules, ctx: &mut UndeliveredCtx<'_>) -
         which::Verdict::Pass => Flow::Next,
         which::Verdict::Forget => Flow::Stop(Verdict::Consumed),
         which::Verdict::Store => {
-            let told = desks.store(ctx.node, ctx.account, ctx.to, ctx.frame, rules);
+            let told = desks.store(ctx.node, ctx.to, ctx.frame, rules);
             Flow::Wait(Box::pin(async move {
                 match told.await {
                     Some(Ok(())) => Outcome::consumed(throng_core::Effects::default()),

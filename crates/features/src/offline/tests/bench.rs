@@ -13,7 +13,7 @@ use store::{AddressId, Appended, Fut, Offline, OfflineMessage, Page, Slice, Stor
 use testkit::tasks::Tasks;
 use throng_core::feature::{Options, Value};
 use throng_core::metrics::Metrics;
-use throng_core::session::Batch;
+use throng_core::session::{Batch, Terms};
 use throng_core::{
     Effect, Effects, Enabled, Frame, Host, Ingest, Limits, Link, Node, Parts, Principal, Session,
 };
@@ -207,6 +207,21 @@ impl Bench {
         self.steps();
     }
 
+    /// The client acknowledges from now on (XEP-0198).
+    pub(super) fn manage(&self, session: &Arc<Session>) {
+        let terms = Terms { seconds: 60, bytes: 100_000, old: false };
+        assert!(session.link.enable(terms, [0; 16]));
+    }
+    /// It has got so many stanzas.
+    pub(super) fn acknowledge(&self, session: &Arc<Session>, count: usize) {
+        session.link.acknowledge(count as u32).unwrap();
+    }
+    /// The bodies of what arrived, without letting anything else happen.
+    pub(super) fn taken(&self, session: &Arc<Session>) -> Vec<String> {
+        let mut batch = Batch::new();
+        session.link.take(&mut Context::from_waker(Waker::noop()), &mut batch);
+        batch.iter().map(|i| body(std::str::from_utf8(i.frame.bytes()).unwrap())).collect()
+    }
     pub(super) fn recv(&self, session: &Arc<Session>) -> Vec<String> {
         let mut batch = Batch::new();
         session.link.take(&mut Context::from_waker(Waker::noop()), &mut batch);
@@ -215,11 +230,7 @@ impl Bench {
     }
     /// The bodies of what arrived.
     pub(super) fn bodies(&self, session: &Arc<Session>) -> Vec<String> {
-        let body = |text: &String| {
-            let (_, rest) = text.split_once("<body>").unwrap_or(("", text));
-            rest.split_once("</body>").map_or(rest, |(body, _)| body).to_owned()
-        };
-        self.recv(session).iter().map(body).collect()
+        self.recv(session).iter().map(|text| body(text)).collect()
     }
     /// How many messages are in the store.
     pub(super) fn stored(&self, name: &str) -> u32 {
@@ -231,6 +242,11 @@ impl Bench {
     pub(super) fn flushing(&self, session: &Arc<Session>) -> bool {
         session.account.with(|state| state.flushing)
     }
+}
+
+fn body(text: &str) -> String {
+    let (_, rest) = text.split_once("<body>").unwrap_or(("", text));
+    rest.split_once("</body>").map_or(rest, |(body, _)| body).to_owned()
 }
 
 /// Whether a future is still waiting.

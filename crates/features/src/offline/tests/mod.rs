@@ -190,13 +190,14 @@ fn newer_messages_stay_behind_those_that_are_being_delivered() {
         bench.finish(later);
         bench.gate.shut(gate);
         let juliet = bench.online("juliet");
+        // With the last page in the queue the order is kept by the queue.
+        assert_eq!(bench.flushing(&juliet), gate != "remove", "{gate}");
         let mut got = bench.bodies(&juliet);
-        assert!(bench.flushing(&juliet), "{gate}");
-        let second = bench.say(&romeo, "juliet@capulet.com", "2");
-        bench.finish(second);
-        let third = bench.say(&nurse, "juliet@capulet.com", "3");
-        bench.finish(third);
-        assert_eq!(bench.bodies(&juliet), [""; 0]);
+        let mut second = bench.say(&romeo, "juliet@capulet.com", "2");
+        let mut third = bench.say(&nurse, "juliet@capulet.com", "3");
+        bench.steps();
+        // They are written while the store is read.
+        assert!(!waits(&mut second) && !waits(&mut third), "{gate}");
         bench.gate.open(gate);
         bench.steps();
         for _ in 0..3 {
@@ -207,7 +208,150 @@ fn newer_messages_stay_behind_those_that_are_being_delivered() {
         let fourth = bench.say(&romeo, "juliet@capulet.com", "4");
         assert!(fourth.is_none(), "past the store again");
         assert_eq!(bench.bodies(&juliet), ["4"]);
+        assert_eq!(bench.stored("juliet"), 0);
     }
+}
+
+#[test]
+fn what_waits_to_be_written_goes_straight_into_the_queue_behind_the_last_page() {
+    let bench = Bench::new();
+    let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
+    let later = bench.say(&romeo, "juliet@capulet.com", "1");
+    bench.finish(later);
+    bench.gate.calls();
+    bench.gate.shut("fetched");
+    let juliet = bench.online("juliet");
+    // One is being written, two wait for that.
+    bench.gate.shut("append");
+    let mut senders = vec![bench.say(&romeo, "juliet@capulet.com", "2")];
+    bench.steps();
+    bench.arrive("friar", "juliet@capulet.com", "3");
+    senders.push(bench.say(&nurse, "juliet@capulet.com", "4"));
+    bench.gate.open("fetched");
+    bench.steps();
+    assert!(senders.iter_mut().all(waits));
+    assert!(bench.flushing(&juliet));
+    bench.gate.open("append");
+    bench.steps();
+    assert!(!senders.iter_mut().any(waits), "all senders go on");
+    assert!(!bench.flushing(&juliet));
+    // Nothing was taken by the connection yet.
+    let calls = bench.gate.calls();
+    assert_eq!(calls.iter().filter(|c| **c == "append").count(), 1, "{calls:?}");
+    assert!(!calls.contains(&"remove"));
+    assert_eq!(bench.bodies(&juliet), ["1", "2", "3", "4"]);
+    assert_eq!(bench.stored("juliet"), 0);
+}
+
+#[test]
+fn a_delivery_ends_under_continuous_traffic_from_many() {
+    for managed in [false, true] {
+        let bench = Bench::new();
+        let names = ["romeo", "nurse"];
+        let mut senders: Vec<_> = names.iter().map(|name| (bench.online(name), None, 0)).collect();
+        for n in 0..200 {
+            let later = bench.say(&senders[0].0, "juliet@capulet.com", &format!("old {n}"));
+            bench.finish(later);
+        }
+        bench.gate.calls();
+        let juliet = bench.connect("juliet");
+        if managed {
+            bench.manage(&juliet);
+        }
+        bench.available(&juliet, 0);
+        let (mut got, mut friar, mut direct) = (Vec::new(), 0, 0);
+        for round in 0..300_u32 {
+            for (at, (session, later, sent)) in senders.iter_mut().enumerate() {
+                if !waits(later) {
+                    *later = bench.say(session, "juliet@capulet.com", &format!("{} {sent}", names[at]));
+                    *sent += 1;
+                    direct += u32::from(later.is_none());
+                }
+            }
+            bench.arrive("friar", "juliet@capulet.com", &format!("friar {friar}"));
+            friar += 1;
+            bench.tasks.step();
+            got.extend(bench.taken(&juliet));
+            if managed && round % 3 == 0 {
+                bench.acknowledge(&juliet, got.len());
+            }
+        }
+        bench.acknowledge(&juliet, got.len());
+        bench.steps();
+        got.extend(bench.bodies(&juliet));
+        bench.acknowledge(&juliet, got.len());
+        bench.steps();
+        assert!(!bench.flushing(&juliet));
+        assert!(direct > 500, "{direct} past the store");
+        let writes = bench.gate.calls().iter().filter(|c| **c == "append").count();
+        assert!(writes <= 8, "{writes} writes");
+        assert_eq!(bench.stored("juliet"), 0);
+        for (name, sent) in
+            [("old", 200), (names[0], senders[0].2), (names[1], senders[1].2), ("friar", friar)]
+        {
+            let texts: Vec<_> = got.iter().filter(|t| t.starts_with(name)).cloned().collect();
+            let want: Vec<_> = (0..sent).map(|n| format!("{name} {n}")).collect();
+            assert_eq!(texts, want);
+        }
+    }
+}
+
+#[test]
+fn what_was_not_acknowledged_stays_in_the_store_and_comes_again() {
+    let bench = Bench::new();
+    let romeo = bench.online("romeo");
+    for n in 1..=5 {
+        let later = bench.say(&romeo, "juliet@capulet.com", &n.to_string());
+        bench.finish(later);
+    }
+    let juliet = bench.connect("juliet");
+    bench.manage(&juliet);
+    bench.available(&juliet, 0);
+    bench.steps();
+    assert_eq!(bench.bodies(&juliet), ["1", "2", "3", "4", "5"]);
+    assert_eq!(bench.stored("juliet"), 5, "taken is not enough");
+    bench.acknowledge(&juliet, 2);
+    bench.steps();
+    assert_eq!(bench.stored("juliet"), 3);
+    // Past the store, behind the others.
+    assert!(bench.say(&romeo, "juliet@capulet.com", "6").is_none());
+    assert_eq!(bench.bodies(&juliet), ["6"]);
+    bench.offline(&juliet);
+    bench.steps();
+    assert_eq!(bench.stored("juliet"), 4, "the three once, and the new one behind them");
+    let juliet = bench.online("juliet");
+    assert_eq!(bench.bodies(&juliet), ["3", "4", "5", "6"]);
+    bench.steps();
+    assert_eq!(bench.stored("juliet"), 0);
+    assert_eq!(bench.node.metrics.offline_delivered.get(), 6);
+}
+
+#[test]
+fn another_resource_gets_what_the_first_did_not_acknowledge_before_anything_newer() {
+    let bench = Bench::new();
+    let romeo = bench.online("romeo");
+    for n in 1..=3 {
+        let later = bench.say(&romeo, "juliet@capulet.com", &n.to_string());
+        bench.finish(later);
+    }
+    let phone = bench.connect("juliet");
+    bench.manage(&phone);
+    bench.available(&phone, 0);
+    bench.steps();
+    bench.bodies(&phone);
+    bench.acknowledge(&phone, 1);
+    let laptop = bench.bind(bench.look_up("juliet"), "laptop");
+    bench.available(&laptop, 0);
+    bench.steps();
+    assert_eq!(bench.bodies(&laptop), [""; 0], "the phone has them");
+    bench.offline(&phone);
+    let later = bench.say(&romeo, "juliet@capulet.com", "4");
+    bench.finish(later);
+    let mut got = bench.bodies(&laptop);
+    got.extend(bench.bodies(&laptop));
+    assert_eq!(got, ["2", "3", "4"]);
+    bench.steps();
+    assert_eq!(bench.stored("juliet"), 0);
 }
 
 #[test]
