@@ -1,0 +1,727 @@
+//! Stream management in conversations: XEP-0198 1.6.3, over memory, TCP and TLS, with connections that are cut.
+//!
+//! The feature that brings the limits lives above this crate, so the tests bring a small one of their own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
+
+use sasl::Mechanism;
+use stanza::{KindSet, StreamCondition};
+use testkit::wire::{Client, Heard, PASSWORD, Seen, Setup, TlsClient, Wire, settle, until};
+use throng_core::Limits;
+use throng_core::effect::Effects;
+use throng_core::feature::{Builder, Feature};
+use throng_core::hooks::{Flow, Interest, Outcome, OutgoingCtx, Phase, Verdict};
+use throng_core::session::{Management, flags};
+use tokio::sync::Semaphore;
+
+static SM: Feature = Feature {
+    name: "sm",
+    build: |builder: &mut Builder<'_>| {
+        let management =
+            Management { resume_seconds: 300, unacked_bytes: 20_000, location: "[2001:db8::1]:5222".into() };
+        builder.management(management, |frame, _, _| Some(frame.clone()));
+    },
+    ..Feature::EMPTY
+};
+
+/// Acknowledges, and resumes nothing.
+static ONLY_ACKS: Feature = Feature {
+    name: "acks",
+    build: |builder: &mut Builder<'_>| {
+        let management = Management { resume_seconds: 0, unacked_bytes: 20_000, location: String::new() };
+        builder.management(management, |frame, _, _| Some(frame.clone()));
+    },
+    ..Feature::EMPTY
+};
+
+/// Messages with `slow` in them wait until the test opens the gate.
+static SLOW: Feature = Feature {
+    name: "slow",
+    build: |builder: &mut Builder<'_>| {
+        builder.outgoing(Phase::Police, Interest::kinds(KindSet::MESSAGES), |ctx: &mut OutgoingCtx<'_>| {
+            if !String::from_utf8_lossy(ctx.frame.bytes()).contains("slow") {
+                return Flow::Next;
+            }
+            Flow::Wait(Box::pin(async {
+                GATE.with(|gate| gate.clone()).acquire().await.expect("a gate").forget();
+                Outcome { flow: Flow::Stop(Verdict::Consumed), effects: Effects::default() }
+            }))
+        });
+    },
+    ..Feature::EMPTY
+};
+
+thread_local! {
+    static GATE: std::sync::Arc<Semaphore> = std::sync::Arc::new(Semaphore::new(0));
+}
+
+const NS: &str = "xmlns='urn:xmpp:sm:3'";
+
+async fn start(change: impl FnOnce(&mut Setup)) -> Wire {
+    let mut setup = Setup { features: vec![&SM, &SLOW], ..Setup::default() };
+    change(&mut setup);
+    let wire = setup.start();
+    wire.user("juliet").await;
+    wire.user("romeo").await;
+    wire
+}
+
+fn failed(condition: &str) -> String {
+    format!("<failed {NS}><{condition} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></failed>")
+}
+
+/// Enables resumption; the identifier.
+async fn enable(client: &mut Client) -> String {
+    client.send(format!("<enable {NS} resume='true'/>")).await;
+    let enabled = client.element().await;
+    assert_eq!(
+        (enabled.name(), enabled.attr("resume")),
+        ("enabled".into(), Some("true".into())),
+        "{enabled:?}"
+    );
+    enabled.attr("id").expect("an identifier")
+}
+
+async fn authenticated(wire: &Wire, user: &str) -> Client {
+    let mut client = wire.connect();
+    client.open().await;
+    client.authenticate(Mechanism::ScramSha1, user, PASSWORD).await.unwrap();
+    client.open().await;
+    client
+}
+
+async fn resume(client: &mut Client, id: &str, h: u32) -> Seen {
+    client.send(format!("<resume {NS} previd='{id}' h='{h}'/>")).await;
+    client.element().await
+}
+
+fn number(seen: &Seen, name: &str) -> u32 {
+    seen.attr(name).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no {name}: {}", seen.0))
+}
+
+#[tokio::test]
+async fn section_3_enabling_says_where_and_how_long() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send(format!("<enable {NS} resume='1' max='60'/>")).await;
+    let enabled = juliet.element().await;
+    assert_eq!(enabled.attr("max").as_deref(), Some("60"));
+    assert_eq!(enabled.attr("location").as_deref(), Some("[2001:db8::1]:5222"));
+    assert!(enabled.attr("id").is_some_and(|id| id.len() < 4000));
+    for (max, granted) in [("1000000", "300"), ("0", "300"), ("-1", "300"), ("x", "300")] {
+        let mut other = wire.login("romeo", "").await;
+        other.send(format!("<enable {NS} resume='true' max='{max}'/>")).await;
+        assert_eq!(other.element().await.attr("max").as_deref(), Some(granted), "{max}");
+    }
+}
+
+#[tokio::test]
+async fn the_order_of_negotiation_is_enforced() {
+    let wire = start(|_| {}).await;
+    let mut client = wire.connect();
+    client.open().await;
+    for element in ["enable", "resume", "r", "a"] {
+        client.send(format!("<{element} {NS}/>")).await;
+        client.expect(&failed("unexpected-request")).await;
+    }
+    client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+    client.open().await;
+    client.send(format!("<enable {NS}/>")).await;
+    client.expect(&failed("unexpected-request")).await;
+    for (element, condition) in [
+        ("previd='x' h='0'", "item-not-found"),
+        ("previd='00000000000000000000000000000000:balcony' h='0'", "item-not-found"),
+        ("previd='x'", "bad-request"),
+        ("h='1'", "bad-request"),
+        ("previd='x' h='-1'", "bad-request"),
+    ] {
+        client.send(format!("<resume {NS} {element}/>")).await;
+        client.expect(&failed(condition)).await;
+    }
+    client.bind("balcony").await.unwrap();
+    for element in ["resume", "r", "a h='0'"] {
+        client.send(format!("<{element} {NS}/>")).await;
+        client.expect(&failed("unexpected-request")).await;
+    }
+    client.send(format!("<enable {NS}/>")).await;
+    client.expect(&format!("<enabled {NS}/>")).await;
+    client.send(format!("<enable {NS} resume='true'/>")).await;
+    client.expect(&failed("unexpected-request")).await;
+    client.send(format!("<enabled {NS}/>")).await;
+    assert_eq!(client.element().await.name(), "a");
+    client.ends_with(StreamCondition::UnsupportedStanzaType).await;
+}
+
+#[tokio::test]
+async fn without_resumption_and_without_the_feature() {
+    let wire = start(|setup| setup.features = vec![&ONLY_ACKS]).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send(format!("<enable {NS} resume='true'/>")).await;
+    juliet.expect(&format!("<enabled {NS}/>")).await;
+    let mut romeo = authenticated(&wire, "romeo").await;
+    romeo.send(format!("<resume {NS} previd='x' h='0'/>")).await;
+    romeo.expect(&failed("feature-not-implemented")).await;
+    let wire = start(|setup| setup.features = vec![]).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send(format!("<enable {NS}/>")).await;
+    juliet.ends_with(StreamCondition::UnsupportedStanzaType).await;
+}
+
+#[tokio::test]
+async fn section_6_a_count_that_is_too_high_or_none_ends_the_stream() {
+    for (element, condition, more) in [
+        ("<a xmlns='urn:xmpp:sm:3' h='1'/>", StreamCondition::UndefinedCondition, "h='1' send-count='0'"),
+        ("<a xmlns='urn:xmpp:sm:3' h='4294967295'/>", StreamCondition::UndefinedCondition, "send-count='0'"),
+        ("<a xmlns='urn:xmpp:sm:3'/>", StreamCondition::BadFormat, ""),
+        ("<a xmlns='urn:xmpp:sm:3' h='x'/>", StreamCondition::BadFormat, ""),
+    ] {
+        let wire = start(|_| {}).await;
+        let mut juliet = wire.login("juliet", "balcony").await;
+        let id = enable(&mut juliet).await;
+        juliet.send(element).await;
+        assert_eq!(juliet.element().await.name(), "a");
+        let error = juliet.ends_with(condition).await;
+        assert!(error.has(more), "{error:?}");
+        assert!(more.is_empty() || error.has("<handled-count-too-high xmlns='urn:xmpp:sm:3'"));
+        // Misuse ends the session.
+        settle().await;
+        assert_eq!(wire.node.table.sessions(), 0);
+        let mut again = authenticated(&wire, "juliet").await;
+        assert_eq!(resume(&mut again, &id, 0).await.condition().as_deref(), Some("item-not-found"));
+    }
+}
+
+#[tokio::test]
+async fn a_count_too_high_in_resume_ends_only_the_new_stream() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    let id = enable(&mut juliet).await;
+    let mut thief = authenticated(&wire, "juliet").await;
+    thief.send(format!("<resume {NS} previd='{id}' h='1'/>")).await;
+    let error = thief.ends_with(StreamCondition::UndefinedCondition).await;
+    assert!(error.has("<handled-count-too-high "));
+    juliet.send("<message to='romeo@example.com' type='headline'/>").await;
+    juliet.send(format!("<r {NS}/>")).await;
+    juliet.expect(&format!("<a {NS} h='1'/>")).await;
+}
+
+#[tokio::test]
+async fn somebody_elses_identifier_finds_nothing() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    let id = enable(&mut juliet).await;
+    // Romeo has the same resource, with a stream of his own.
+    let mut romeo = wire.login("romeo", "balcony").await;
+    enable(&mut romeo).await;
+    let mut thief = authenticated(&wire, "romeo").await;
+    assert_eq!(resume(&mut thief, &id, 0).await.0.replace('"', "'"), failed("item-not-found"));
+    // A wrong token for the right resource.
+    let wrong = id.replace(|c: char| c.is_ascii_hexdigit(), "0");
+    let mut own = authenticated(&wire, "juliet").await;
+    assert_eq!(resume(&mut own, &wrong, 0).await.condition().as_deref(), Some("item-not-found"));
+    // Nor is anything told of a stream that is over.
+    drop(juliet);
+    settle().await;
+    wire.advance(301).await;
+    let mut thief = authenticated(&wire, "romeo").await;
+    let mut own = authenticated(&wire, "juliet").await;
+    assert_eq!(resume(&mut thief, &id, 0).await.attr("h"), None);
+    assert_eq!(resume(&mut own, &id, 0).await.attr("h").as_deref(), Some("0"));
+}
+
+#[tokio::test]
+async fn a_stanza_counts_when_it_is_where_it_must_survive() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    let id = enable(&mut juliet).await;
+    juliet.send("<message id='1' to='romeo@example.com' type='headline'/><message id='slow'/>").await;
+    juliet.send(format!("<r {NS}/>")).await;
+    settle().await;
+    assert_eq!(juliet.hear_now().await, None, "nothing is read while a stanza waits");
+    // Cut while the second is under way: whoever resumes waits for it.
+    drop(juliet);
+    settle().await;
+    let mut again = authenticated(&wire, "juliet").await;
+    again.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
+    settle().await;
+    assert_eq!(again.hear_now().await, None);
+    GATE.with(|gate| gate.add_permits(1));
+    again.expect(&format!("<resumed {NS} previd='{id}' h='2'/>")).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_lives_is_taken_over_behind_the_stanza_that_is_under_way() {
+    let wire = start(|_| {}).await;
+    let mut old = wire.login("juliet", "balcony").await;
+    let id = enable(&mut old).await;
+    old.send("<message id='slow'/><message to='romeo@example.com' type='headline'/>").await;
+    settle().await;
+    let mut new = authenticated(&wire, "juliet").await;
+    new.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
+    // A second one in a hurry replaces the first.
+    let mut newest = authenticated(&wire, "juliet").await;
+    newest.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
+    assert_eq!(new.element().await.condition().as_deref(), Some("item-not-found"));
+    GATE.with(|gate| gate.add_permits(1));
+    newest.expect(&format!("<resumed {NS} previd='{id}' h='1'/>")).await;
+    old.ends_with(StreamCondition::Conflict).await;
+    // Who was too late may still bind.
+    new.bind("other").await.unwrap();
+    assert_eq!(wire.node.table.sessions(), 2);
+    drop((old, new, newest));
+    settle().await;
+    // The one without stream management is gone, the other waits.
+    assert_eq!((wire.node.table.sessions(), wire.node.links.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn who_gives_up_a_claim_leaves_the_session_as_it_was() {
+    let wire = start(|_| {}).await;
+    let mut old = wire.login("juliet", "balcony").await;
+    let id = enable(&mut old).await;
+    old.send("<message id='slow'/>").await;
+    settle().await;
+    let mut new = authenticated(&wire, "juliet").await;
+    new.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
+    let seconds = wire.node.limits().negotiation_seconds;
+    wire.advance(seconds).await;
+    new.ends_with(StreamCondition::ConnectionTimeout).await;
+    drop(new);
+    GATE.with(|gate| gate.add_permits(1));
+    settle().await;
+    old.send(format!("<r {NS}/>")).await;
+    old.expect(&format!("<a {NS} h='1'/>")).await;
+    // The same with a session that nobody holds.
+    drop(old);
+    settle().await;
+    let mut new = authenticated(&wire, "juliet").await;
+    new.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
+    drop(new);
+    settle().await;
+    assert_eq!((wire.node.table.sessions(), wire.node.links.len()), (1, 1));
+    let mut last = authenticated(&wire, "juliet").await;
+    assert_eq!(resume(&mut last, &id, 0).await.name(), "resumed");
+}
+
+#[tokio::test]
+async fn a_session_goes_from_tcp_to_tls_and_back() {
+    let wire = start(|_| {}).await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    let mut juliet = wire.connect_tcp().await;
+    juliet.login("juliet", "balcony").await;
+    let id = enable(&mut juliet).await;
+    let mut handled = 0;
+    for round in 0..3 {
+        drop(juliet);
+        romeo.send(format!("<message to='juliet@example.com/balcony' id='{round}'/>")).await;
+        romeo.sync().await;
+        if round == 1 {
+            juliet = wire.connect_tcp().await;
+        } else {
+            juliet = wire.connect_direct().await;
+            juliet.handshake(&TlsClient::default()).await.unwrap();
+        }
+        juliet.open().await;
+        juliet.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+        juliet.open().await;
+        assert_eq!(resume(&mut juliet, &id, handled).await.name(), "resumed");
+        assert_eq!(juliet.element().await.attr("id"), Some(round.to_string()));
+        assert_eq!(juliet.element().await.name(), "r");
+        handled += 1;
+    }
+    assert_eq!((wire.gate.counts().connections, wire.gate.counts().half_open), (2, 0));
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_resumes_ends_in_time_and_with_the_node() {
+    let wire = start(|_| {}).await;
+    for (how, seconds) in [("time", 300), ("wish", 0), ("shutdown", 0), ("farewell", 0)] {
+        let mut juliet = wire.login("juliet", "balcony").await;
+        let id = enable(&mut juliet).await;
+        if how == "farewell" {
+            juliet.send("</stream:stream>").await;
+            assert_eq!(juliet.element().await.name(), "a");
+            juliet.ends().await;
+        }
+        drop(juliet);
+        settle().await;
+        if how != "farewell" {
+            assert_eq!((wire.node.table.sessions(), wire.node.links.len()), (1, 1), "{how}");
+        }
+        match how {
+            "time" => {
+                wire.advance(seconds - 1).await;
+                assert_eq!(wire.node.table.sessions(), 1);
+                wire.advance(1).await;
+            }
+            "wish" => {
+                let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+                account.session("balcony").unwrap().link.close(StreamCondition::NotAuthorized.into());
+            }
+            "shutdown" => wire.node.links.close_all(&StreamCondition::SystemShutdown.into()),
+            _ => {}
+        }
+        settle().await;
+        assert_eq!((wire.node.table.sessions(), wire.node.links.len()), (0, 0), "{how}");
+        let mut again = authenticated(&wire, "juliet").await;
+        let answer = resume(&mut again, &id, 0).await;
+        assert_eq!(
+            (answer.condition().as_deref(), number(&answer, "h")),
+            (Some("item-not-found"), 0),
+            "{how}"
+        );
+        again.bind("balcony").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_acknowledge_is_lost_and_may_resume() {
+    let wire = start(|_| {}).await;
+    let patience = wire.node.limits().ping_seconds;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    let id = enable(&mut juliet).await;
+    romeo.send("<message to='juliet@example.com/balcony' id='1'/>").await;
+    romeo.sync().await;
+    assert_eq!(juliet.element().await.name(), "message");
+    assert_eq!(juliet.element().await.name(), "r");
+    // Sending is no acknowledgement.
+    wire.advance(patience - 1).await;
+    juliet.send("<message to='romeo@example.com' type='headline'/>").await;
+    settle().await;
+    wire.advance(1).await;
+    juliet.ends_with(StreamCondition::ConnectionTimeout).await;
+    assert_eq!(wire.node.table.sessions(), 2);
+    let mut again = authenticated(&wire, "juliet").await;
+    assert_eq!(number(&resume(&mut again, &id, 0).await, "h"), 1);
+    assert_eq!(again.element().await.attr("id").as_deref(), Some("1"));
+    assert_eq!(again.element().await.name(), "r");
+    again.send(format!("<a {NS} h='1'/>")).await;
+    settle().await;
+    wire.advance(patience + 1).await;
+    // An acknowledgement ends the wait: she is asked nothing until the line is silent for long.
+    again.send(format!("<r {NS}/>")).await;
+    again.expect(&format!("<a {NS} h='1'/>")).await;
+}
+
+#[tokio::test]
+async fn what_is_not_acknowledged_is_bounded_and_disturbs_nobody() {
+    let wire = start(|setup| {
+        setup.limits = Limits { queue_message_bytes: 30_000, ..Limits::default() };
+    })
+    .await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    enable(&mut juliet).await;
+    let body = "x".repeat(1000);
+    let chat = |id: u32| {
+        let to = "juliet@example.com/balcony";
+        format!("<message to='{to}' type='chat' id='{id}'><body>{body}</body></message>")
+    };
+    let mut refused = Vec::new();
+    for id in 0..100 {
+        romeo.send(chat(id)).await;
+        refused.extend(romeo.sync().await);
+    }
+    assert!(refused.len() > 40);
+    assert!(refused.iter().all(|r| r.condition().as_deref() == Some("service-unavailable")));
+    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    let link = account.session("balcony").unwrap().link.clone();
+    assert!(link.unacked_bytes() <= 20_000 + 1300, "{}", link.unacked_bytes());
+    assert!(link.queued_bytes() <= 30_000);
+    // With acknowledgements the rest comes, in order.
+    let (mut got, mut next) = (0, 0);
+    while got < 100 - refused.len() {
+        let seen = juliet.element().await;
+        match seen.name().as_str() {
+            "r" => juliet.send(format!("<a {NS} h='{got}'/>")).await,
+            _ => {
+                let id = number(&seen, "id");
+                assert!(id >= next);
+                (got, next) = (got + 1, id + 1);
+            }
+        }
+    }
+    // Without a connection the queue has the same bounds; who fills it ends the session.
+    drop(juliet);
+    settle().await;
+    let mut refused = Vec::new();
+    for id in 0..60 {
+        romeo.send(chat(id)).await;
+        refused.extend(romeo.sync().await);
+    }
+    // Without a store all come back in order, but for what Romeo's own queue has no room for.
+    assert!(refused.len() > 50, "{}", refused.len());
+    assert!(refused.iter().map(|r| number(r, "id")).is_sorted());
+    settle().await;
+    assert_eq!(wire.node.table.sessions(), 1);
+}
+
+#[tokio::test]
+async fn a_full_account_gives_up_its_oldest_session_without_a_connection() {
+    let wire = start(|setup| setup.limits = Limits { sessions_per_account: 3, ..Limits::default() }).await;
+    let mut ids = Vec::new();
+    for resource in ["a", "b", "c", "d"] {
+        let mut juliet = wire.login("juliet", resource).await;
+        ids.push(enable(&mut juliet).await);
+        drop(juliet);
+        settle().await;
+    }
+    assert_eq!((wire.node.table.sessions(), wire.node.links.len()), (3, 3));
+    for (id, found) in ids.iter().zip(["failed", "resumed", "resumed", "resumed"]) {
+        assert_eq!(resume(&mut authenticated(&wire, "juliet").await, id, 0).await.name(), found);
+    }
+}
+
+#[tokio::test]
+async fn a_resumed_stream_is_active_again() {
+    let wire = start(|_| {}).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    let id = enable(&mut juliet).await;
+    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    let session = account.session("balcony").unwrap();
+    session.flags.set(flags::INACTIVE | flags::CARBONS);
+    drop(juliet);
+    settle().await;
+    assert!(session.flags.has(flags::INACTIVE | flags::MANAGED));
+    let mut juliet = authenticated(&wire, "juliet").await;
+    assert_eq!(resume(&mut juliet, &id, 0).await.name(), "resumed");
+    assert!(!session.flags.has(flags::INACTIVE) && session.flags.has(flags::CARBONS | flags::MANAGED));
+    assert_eq!(wire.node.metrics.sessions_resumed.get(), 1);
+}
+
+#[tokio::test]
+async fn a_storm_of_resumptions_asks_the_store_once_each() {
+    let wire = start(|_| {}).await;
+    let mut ids = Vec::new();
+    for n in 0..20 {
+        let mut client = wire.login("juliet", &format!("r{n}")).await;
+        ids.push(enable(&mut client).await);
+    }
+    settle().await;
+    wire.store_calls();
+    let mut waiting = Vec::new();
+    for id in &ids {
+        let mut client = authenticated(&wire, "juliet").await;
+        client.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
+        waiting.push(client);
+    }
+    for client in &mut waiting {
+        assert_eq!(client.element().await.name(), "resumed");
+    }
+    let calls = wire.store_calls();
+    assert_eq!(calls.len(), ids.len(), "a login each and nothing else: {calls:?}");
+}
+
+// The model: whatever is cut whenever, each side sees the other's messages in order and once.
+
+struct Random(u64);
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % n
+    }
+}
+
+/// Juliet as a client of XEP-0198: counts, keeps, acknowledges and resumes.
+struct Juliet {
+    /// Her pipe holds little.
+    tight: bool,
+    client: Option<Client>,
+    id: String,
+    received: u32,
+    got: Vec<u32>,
+    sent: u32,
+    acked: u32,
+    kept: Vec<(u32, String)>,
+}
+
+impl Juliet {
+    async fn message(&mut self) {
+        let text = format!("<message to='romeo@example.com/orchard' id='{}'/>", self.sent);
+        self.kept.push((self.sent, text.clone()));
+        self.sent += 1;
+        self.say(&text).await;
+    }
+    /// Sends, with room for what comes meanwhile.
+    async fn say(&mut self, text: &str) {
+        if self.tight {
+            self.hear(1000).await;
+            settle().await;
+        }
+        if let Some(client) = &mut self.client {
+            client.send(text).await;
+        }
+    }
+    fn acknowledged(&mut self, h: u32) {
+        assert!(h >= self.acked && h <= self.sent, "{h} of {}", self.sent);
+        self.acked = h;
+        self.kept.retain(|(n, _)| *n >= h);
+    }
+    /// Takes what has come, at most so many elements.
+    async fn hear(&mut self, most: u64) {
+        for _ in 0..most {
+            let Some(client) = &mut self.client else { return };
+            let Some(Heard::Element(seen)) = client.hear_now().await else { return };
+            match seen.name().as_str() {
+                "message" => {
+                    self.received += 1;
+                    self.got.push(number(&seen, "id"));
+                }
+                "r" => client.send(format!("<a {NS} h='{}'/>", self.received)).await,
+                "a" => self.acknowledged(number(&seen, "h")),
+                other => panic!("{other}"),
+            }
+        }
+    }
+    async fn resume(&mut self, wire: &Wire) {
+        let mut client = authenticated(wire, "juliet").await;
+        let answer = resume(&mut client, &self.id, self.received).await;
+        assert_eq!(answer.name(), "resumed", "{}", answer.0);
+        self.acknowledged(number(&answer, "h"));
+        self.client = Some(client);
+        for (_, text) in self.kept.clone() {
+            self.say(&text).await;
+        }
+    }
+}
+
+async fn act(seed: u64, capacity: usize) {
+    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let wire = start(|setup| setup.certificates = false).await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    let mut client = wire.connect_with(capacity);
+    client.login("juliet", "balcony").await;
+    let id = enable(&mut client).await;
+    let mut juliet = Juliet {
+        tight: capacity < 10_000,
+        client: Some(client),
+        id,
+        received: 0,
+        got: Vec::new(),
+        sent: 0,
+        acked: 0,
+        kept: Vec::new(),
+    };
+    let mut sent = 0;
+    let mut seen = Vec::new();
+    for _ in 0..60 {
+        match random.below(10) {
+            0..=2 => {
+                for _ in 0..=random.below(5) {
+                    let to = "juliet@example.com/balcony";
+                    romeo.send(format!("<message to='{to}' type='chat' id='{sent}'/>")).await;
+                    sent += 1;
+                }
+            }
+            3 | 4 => {
+                for _ in 0..=random.below(3) {
+                    juliet.message().await;
+                }
+            }
+            5 => juliet.hear(random.below(6)).await,
+            6 => juliet.say(&format!("<r {NS}/>")).await,
+            // Cut, with whatever is on its way in both directions.
+            7 => juliet.client = None,
+            // Resumed, perhaps while the old connection lives.
+            8 => juliet.resume(&wire).await,
+            _ => settle().await,
+        }
+        while let Some(Heard::Element(message)) = romeo.hear_now().await {
+            seen.push(number(&message, "id"));
+        }
+    }
+    juliet.resume(&wire).await;
+    for _ in 0..20 {
+        settle().await;
+        juliet.hear(1000).await;
+        while let Some(Heard::Element(message)) = romeo.hear_now().await {
+            seen.push(number(&message, "id"));
+        }
+    }
+    assert_eq!(juliet.got, (0..sent).collect::<Vec<_>>(), "seed {seed}: what Romeo sent");
+    assert_eq!(seen, (0..juliet.sent).collect::<Vec<_>>(), "seed {seed}: what Juliet sent");
+}
+
+#[tokio::test]
+async fn whatever_is_cut_each_side_sees_all_in_order_and_once() {
+    for seed in 0..100 {
+        act(seed, 65_536).await;
+        act(seed, 2000).await;
+    }
+}
+
+/// Every place of a cut among few stanzas each way: `there` stanzas have gone to Juliet of which she has read `read`,
+/// and she has sent `back` of which the server has read all or, cut in the same moment, perhaps none.
+#[tokio::test]
+async fn every_cut_among_few_stanzas() {
+    for there in 0..4_u32 {
+        for read in 0..=there {
+            for back in 0..4_u32 {
+                for wait in [false, true] {
+                    let wire = start(|setup| setup.certificates = false).await;
+                    let mut romeo = wire.login("romeo", "orchard").await;
+                    let mut client = wire.login("juliet", "balcony").await;
+                    let id = enable(&mut client).await;
+                    let mut juliet = Juliet {
+                        tight: false,
+                        client: Some(client),
+                        id,
+                        received: 0,
+                        got: Vec::new(),
+                        sent: 0,
+                        acked: 0,
+                        kept: Vec::new(),
+                    };
+                    for n in 0..there {
+                        romeo
+                            .send(format!("<message to='juliet@example.com/balcony' type='chat' id='{n}'/>"))
+                            .await;
+                    }
+                    romeo.sync().await;
+                    settle().await;
+                    juliet.hear(u64::from(read)).await;
+                    for _ in 0..back {
+                        juliet.message().await;
+                    }
+                    if wait {
+                        settle().await;
+                    }
+                    juliet.client = None;
+                    settle().await;
+                    juliet.resume(&wire).await;
+                    settle().await;
+                    juliet.hear(100).await;
+                    assert_eq!(juliet.got, (0..there).collect::<Vec<_>>());
+                    let mut seen = Vec::new();
+                    while let Some(Heard::Element(message)) = romeo.hear_now().await {
+                        seen.push(number(&message, "id"));
+                    }
+                    assert_eq!(seen, (0..back).collect::<Vec<_>>(), "{there} {read} {back} {wait}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cut_socket_is_like_a_cut_pipe() {
+    let wire = start(|_| {}).await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    let mut juliet = wire.connect_tcp().await;
+    juliet.login("juliet", "balcony").await;
+    let id = enable(&mut juliet).await;
+    romeo.send("<message to='juliet@example.com/balcony' type='chat' id='0'/>").await;
+    romeo.sync().await;
+    drop(juliet);
+    until(|| wire.node.metrics.sessions_dormant.get() == 1).await;
+    romeo.send("<message to='juliet@example.com/balcony' type='chat' id='1'/>").await;
+    romeo.sync().await;
+    let mut again = authenticated(&wire, "juliet").await;
+    assert_eq!(resume(&mut again, &id, 0).await.name(), "resumed");
+    for id in ["0", "1"] {
+        assert_eq!(again.element().await.attr("id").as_deref(), Some(id));
+    }
+}
