@@ -442,6 +442,8 @@ async fn what_is_not_acknowledged_is_bounded_and_disturbs_nobody() {
             }
         }
     }
+    juliet.send(format!("<a {NS} h='{got}'/>")).await;
+    settle().await;
     // Without a connection the queue has the same bounds; who fills it ends the session.
     drop(juliet);
     settle().await;
@@ -451,8 +453,9 @@ async fn what_is_not_acknowledged_is_bounded_and_disturbs_nobody() {
         refused.extend(romeo.sync().await);
     }
     // Without a store all come back in order, but for what Romeo's own queue has no room for.
-    assert!(refused.len() > 50, "{}", refused.len());
-    assert!(refused.iter().map(|r| number(r, "id")).is_sorted());
+    assert!(refused.len() > 40, "{}", refused.len());
+    let ids: Vec<u32> = refused.iter().map(|r| number(r, "id")).collect();
+    assert!(ids.is_sorted(), "{ids:?}");
     settle().await;
     assert_eq!(wire.node.table.sessions(), 1);
 }
