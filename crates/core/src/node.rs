@@ -467,12 +467,34 @@ impl Node {
 
     /// Tells features that an account is gone and ends its sessions.
     pub fn account_removed(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>, contacts: &[RosterItem]) {
+        self.removed(host, jid, contacts, None);
+    }
+
+    /// The same where one of its sessions asked for it: that one ends by itself, behind the answer.
+    pub fn account_removed_by(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        by: &Arc<Session>,
+        contacts: &[RosterItem],
+    ) {
+        self.removed(host, by.bare(), contacts, Some(by));
+    }
+
+    fn removed(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        jid: JidRef<'_>,
+        contacts: &[RosterItem],
+        by: Option<&Arc<Session>>,
+    ) {
         if let Some(account) = self.table.find(jid) {
             for session in account.sessions() {
                 session
                     .link
                     .close(StreamError::new(StreamCondition::NotAuthorized).text("the account was removed"));
-                self.end_session(&session);
+                if by.is_none_or(|by| !Arc::ptr_eq(by, &session)) {
+                    self.end_session(&session);
+                }
             }
         }
         self.stripe(jid).fetch_add(ROSTER_STEP, Ordering::AcqRel);

@@ -39,6 +39,8 @@ pub static ALL: &[&Feature] = &[
     &crate::stream_management::FEATURE,
     // Commands; a door and what is behind it.
     &crate::adhoc::FEATURE,
+    &crate::statistics::FEATURE,
+    &crate::registration::FEATURE,
     // First on the way of every message: what is archived, stored and delivered carries the id.
     &crate::stanza_id::FEATURE,
     // Copies are made of what is not refused, with the ids that it got.

@@ -22,7 +22,7 @@ use net::{Gate, GateLimits, Kind, Pipe, Port, SharedPort, Stream};
 use sasl::{Credentials, Mechanism, MechanismSet};
 use store::{AddressId, Stores};
 use streams::{Connection, Policy, Service, TlsPolicy};
-use throng_core::feature::{Feature, Options};
+use throng_core::feature::{Feature, Options, Value};
 use throng_core::metrics::Metrics;
 use throng_core::{Enabled, Host, Limits, Node, Parts};
 
@@ -47,6 +47,8 @@ pub struct Setup {
     pub policy: Policy,
     /// Features, with default options.
     pub features: Vec<&'static Feature>,
+    /// Options that differ: feature, option, value.
+    pub options: Vec<(&'static str, &'static str, Value)>,
     /// Whether there are certificates; the policy says whether they are used.
     pub certificates: bool,
     /// Certificates of clients are asked for and trusted if they are this authority's.
@@ -68,6 +70,7 @@ impl Default for Setup {
                 domains: std::collections::BTreeMap::new(),
             },
             features: Vec::new(),
+            options: Vec::new(),
             certificates: true,
             client_authority: None,
         }
@@ -131,7 +134,13 @@ impl Wire {
         let enabled: Vec<Enabled> = setup
             .features
             .iter()
-            .map(|feature| Enabled { feature, options: Options::defaults(feature.options) })
+            .map(|feature| {
+                let mut options = Options::defaults(feature.options);
+                for (_, key, value) in setup.options.iter().filter(|(name, ..)| *name == feature.name) {
+                    options.set(feature.options, key, value.clone()).expect("an option of the feature");
+                }
+                Enabled { feature, options }
+            })
             .collect();
         let host =
             |d: &&str| ((*d).to_owned(), Arc::new(Host::build(d, &enabled, &setup.limits).expect("a host")));

@@ -88,6 +88,8 @@ namespaces! {
     CompressFeature = "http://jabber.org/features/compress",
     /// Stream feature of XEP-0077.
     RegisterFeature = "http://jabber.org/features/iq-register",
+    /// XEP-0039.
+    Stats = "http://jabber.org/protocol/stats",
     /// XEP-0030.
     DiscoInfo = "http://jabber.org/protocol/disco#info",
     /// XEP-0030.

@@ -1,0 +1,158 @@
+//! Registration from the first byte of a stream (XEP-0077 section 3.1.1), with the streams' part of it.
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
+
+use features::registry::ALL;
+use stanza::StreamCondition;
+use streams::{Policy, TlsPolicy};
+use testkit::wire::{Client, Seen, Setup, Wire};
+use throng_core::feature::Value;
+
+fn wire(options: &[(&'static str, Value)], tls: TlsPolicy) -> Wire {
+    let default = Setup::default();
+    let options = options.iter().map(|(key, value)| ("registration", *key, value.clone())).collect();
+    let policy = Policy { tls, ..default.policy.clone() };
+    Setup { features: ALL.to_vec(), options, policy, ..default }.start()
+}
+fn open() -> Wire {
+    wire(&[("open", Value::Bool(true)), ("without_tls", Value::Bool(true))], TlsPolicy::Optional)
+}
+const GET: &str = "<iq type='get' id='reg1'><query xmlns='jabber:iq:register'/></iq>";
+
+async fn set(client: &mut Client, name: &str, password: &str) -> Seen {
+    let fields = format!("<username>{name}</username><password>{password}</password>");
+    client
+        .send(format!("<iq type='set' id='reg2'><query xmlns='jabber:iq:register'>{fields}</query></iq>"))
+        .await;
+    client.element().await
+}
+
+#[tokio::test]
+async fn an_account_is_registered_and_used_on_one_stream() {
+    let wire = open();
+    let mut client = wire.connect();
+    let (_, features) = client.open().await;
+    assert!(features.has("<register xmlns='http://jabber.org/features/iq-register'/>"), "{}", features.0);
+    client.send(GET).await;
+    let offer = client.element().await;
+    assert_eq!(offer.attr("type").as_deref(), Some("result"));
+    assert_eq!(
+        (offer.attr("id").as_deref(), offer.attr("to")),
+        (Some("reg1"), None),
+        "a stranger has no address"
+    );
+    assert!(offer.has("<username/><password/>") && offer.has("<x xmlns='jabber:x:data' type='form'>"));
+    assert_eq!(set(&mut client, "hamlet", "short").await.condition().as_deref(), Some("not-acceptable"));
+    let done = set(&mut client, "hamlet", "C4lliope+co").await;
+    assert_eq!(done.attr("type").as_deref(), Some("result"), "{}", done.0);
+    let twice = set(&mut client, "hamlet", "C4lliope+co").await;
+    assert_eq!(twice.condition().as_deref(), Some("conflict"));
+    assert!(!twice.has("C4lliope"), "{}", twice.0);
+    assert!(wire.stores.accounts.exists(wire.address("hamlet").as_ref()).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_first_lines_of_a_stranger_are_answered_in_order() {
+    let wire = open();
+    let mut client = wire.connect();
+    client.open().await;
+    let all: String = (0..3)
+        .map(|n| {
+            format!(
+                "<iq type='set' id='{n}'><query xmlns='jabber:iq:register'><username>user{n}</username>\
+                 <password>C4lliope+co</password></query></iq>"
+            )
+        })
+        .collect();
+    client.send(all).await;
+    for n in 0..3 {
+        assert_eq!(client.element().await.attr("id"), Some(n.to_string()));
+    }
+}
+
+#[tokio::test]
+async fn other_requests_of_strangers_end_the_stream() {
+    let wire = open();
+    for stanza in [
+        "<iq type='get' id='1'><query xmlns='jabber:iq:roster'/></iq>",
+        "<iq type='get' id='1'><query xmlns='jabber:iq:registers'/></iq>",
+        "<iq type='result' id='1'><query xmlns='jabber:iq:register'/></iq>",
+        "<message><query xmlns='jabber:iq:register'/></message>",
+        "<presence/>",
+    ] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.send(stanza).await;
+        client.ends_with(StreamCondition::NotAuthorized).await;
+    }
+}
+
+#[tokio::test]
+async fn broken_requests_are_refused_and_the_stream_goes_on() {
+    let wire = open();
+    let mut client = wire.connect();
+    client.open().await;
+    for (stanza, condition) in [
+        ("<iq type='get'><query xmlns='jabber:iq:register'/></iq>", "bad-request"),
+        ("<iq type='get' id='1'><query xmlns='jabber:iq:register'/><x xmlns='u:v'/></iq>", "bad-request"),
+        ("<iq type='get' id='1' to='example.net'><query xmlns='jabber:iq:register'/></iq>", "not-authorized"),
+        (
+            "<iq type='get' id='1' to='bill@example.com'><query xmlns='jabber:iq:register'/></iq>",
+            "not-authorized",
+        ),
+        (
+            "<iq type='set' id='1'><query xmlns='jabber:iq:register'><remove/></query></iq>",
+            "unexpected-request",
+        ),
+    ] {
+        client.send(stanza).await;
+        assert_eq!(client.element().await.condition().as_deref(), Some(condition), "{stanza}");
+    }
+    client.send(GET).await;
+    assert!(client.element().await.condition().is_none());
+}
+
+#[tokio::test]
+async fn a_flood_before_the_login_is_ended_by_time_and_costs_nothing() {
+    let wire = open();
+    let mut client = wire.connect();
+    client.open().await;
+    let mut refused = 0;
+    for _ in 0..60 {
+        client.send(GET).await;
+        refused += usize::from(client.element().await.condition().as_deref() == Some("policy-violation"));
+    }
+    assert_eq!(refused, 40, "20 are answered");
+    let mut neighbour = wire.connect();
+    neighbour.open().await;
+    neighbour.send(GET).await;
+    assert!(neighbour.element().await.condition().is_none());
+    wire.advance(40).await;
+    client.ends_with(StreamCondition::ConnectionTimeout).await;
+}
+
+#[tokio::test]
+async fn nothing_is_registered_where_it_is_not_open() {
+    let wire = wire(&[], TlsPolicy::Optional);
+    let mut client = wire.connect();
+    let (_, features) = client.open().await;
+    assert!(!features.has("iq-register"));
+    client.send(GET).await;
+    assert_eq!(client.element().await.condition().as_deref(), Some("service-unavailable"));
+    let answer = set(&mut client, "hamlet", "C4lliope+co").await;
+    assert_eq!(answer.condition().as_deref(), Some("service-unavailable"));
+}
+
+#[tokio::test]
+async fn where_tls_is_required_strangers_start_it_first() {
+    let wire = wire(&[("open", Value::Bool(true))], TlsPolicy::Required);
+    let mut client = wire.connect();
+    let (_, features) = client.open().await;
+    assert!(!features.has("iq-register"));
+    client.send(GET).await;
+    client.ends_with(StreamCondition::NotAuthorized).await;
+    let optional = self::wire(&[("open", Value::Bool(true))], TlsPolicy::Optional);
+    let mut client = optional.connect();
+    client.open().await;
+    client.send(GET).await;
+    assert_eq!(client.element().await.condition().as_deref(), Some("not-authorized"));
+}

@@ -1,0 +1,101 @@
+//! Strangers register: section 3.1.1.
+//!
+//! The trap: everything here is open to anybody who can connect. Each attempt is counted before anything is looked up, or
+//! names could be guessed for free.
+
+use std::sync::Arc;
+
+use base::Secret;
+use jid::Jid;
+use stanza::{ErrorType, IqType, Kind, StanzaCondition, StanzaError};
+use throng_core::accounts::AccountError;
+use throng_core::fault::store_error;
+use throng_core::iq::IqFlow;
+use throng_core::nonza::EarlyRequest;
+use throng_core::passwords::PasswordPolicy;
+use throng_core::{Effects, Node};
+use xml::Ns;
+
+use super::counts::{Counts, Whose};
+use super::request::{self, Wish};
+use super::{LONGEST_NAME, Rules};
+
+pub(super) fn answer(
+    rules: &Arc<Rules>,
+    counts: &Arc<Counts>,
+    request: &EarlyRequest<'_>,
+) -> Result<IqFlow, StanzaError> {
+    if !rules.open {
+        return match (request.head.kind, rules.url.as_str()) {
+            (Kind::Iq(IqType::Get), url) if !url.is_empty() => Ok(IqFlow::Reply(Ok(request::elsewhere(url)))),
+            _ => Err(StanzaCondition::ServiceUnavailable.into()),
+        };
+    }
+    if !request.secure && !rules.without_tls {
+        return Err(StanzaError::new(StanzaCondition::NotAuthorized)
+            .kind(ErrorType::Modify)
+            .text("accounts are registered on encrypted streams only"));
+    }
+    if request.head.kind == Kind::Iq(IqType::Get) {
+        return Ok(IqFlow::Reply(Ok(request::offer(&rules.instructions))));
+    }
+    let tree = throng_core::frame::tree(request.bytes).map_err(|_| StanzaCondition::BadRequest)?;
+    let query = tree.root().child("query", Ns::Register).ok_or(StanzaCondition::BadRequest)?;
+    let (name, password) = match request::read(query)? {
+        // Section 3.2: who has not logged in has nothing to remove.
+        Wish::Remove(_) => return Err(StanzaCondition::UnexpectedRequest.into()),
+        Wish::Fields { username: Some(name), password: Some(password), .. } => (name, password),
+        Wish::Fields { .. } => return Err(not_acceptable("a user name and a password are needed")),
+    };
+    let now = request.node.seconds();
+    let whose = Whose::address(request.peer);
+    counts.attempt(whose, rules.per_address, now)?;
+    let jid = Jid::from_parts(Some(&name), request.host.domain(), None)
+        .map_err(|error| not_acceptable(format!("this cannot be a user name: {error}")))?;
+    let length = jid.local().unwrap_or_default().chars().count();
+    if length < rules.shortest_name || length > LONGEST_NAME {
+        let text = format!("a user name has {} to {LONGEST_NAME} characters", rules.shortest_name);
+        return Err(not_acceptable(text));
+    }
+    if rules.is_reserved(request.node, &jid) {
+        return Err(StanzaCondition::Conflict.into());
+    }
+    let (node, rules, counts, peer) = (request.node.clone(), rules.clone(), counts.clone(), request.peer);
+    Ok(IqFlow::Wait(Box::pin(async move {
+        let answer = match create(&node, &jid, password, &rules, &counts, whose).await {
+            Ok(()) => {
+                tracing::info!(target: "throng::audit", who = %peer, door = "registration", on = %jid, "registered");
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error.without_request()),
+        };
+        (answer, Effects::default())
+    })))
+}
+
+async fn create(
+    node: &Arc<Node>,
+    jid: &Jid,
+    password: Secret,
+    rules: &Rules,
+    counts: &Counts,
+    whose: Whose,
+) -> Result<(), StanzaError> {
+    let policy = PasswordPolicy::load(&*node.stores.settings, jid.domain()).await.map_err(store_error)?;
+    policy.check(jid.local().unwrap_or_default(), &password).map_err(not_acceptable)?;
+    counts.take(whose, rules.per_address, rules.per_hour, node.seconds())?;
+    let done = node.create_account(jid, password).await;
+    if done.is_err() {
+        counts.give_back(whose);
+    }
+    done.map(drop).map_err(|error| match error {
+        AccountError::Exists => StanzaCondition::Conflict.into(),
+        AccountError::Password(text) => not_acceptable(text),
+        AccountError::Missing | AccountError::Domain => StanzaCondition::ServiceUnavailable.into(),
+        AccountError::Store(error) => store_error(error),
+    })
+}
+
+pub(super) fn not_acceptable(text: impl Into<std::borrow::Cow<'static, str>>) -> StanzaError {
+    StanzaError::new(StanzaCondition::NotAcceptable).text(text)
+}

@@ -1,0 +1,195 @@
+//! In-Band Registration: XEP-0077 2.4. Creating accounts is off unless `open` says otherwise; users may change their own
+//! password and remove their account.
+//!
+//! Strangers are answered before they log in ([`early`]), users on their stream ([`user`]); what either sends is read in
+//! `request`, and counted in `counts` so that names cannot be guessed and accounts cannot be made by the thousand. Names
+//! of administrators and those on the lists are as good as taken.
+//!
+//! Left out: further fields than name and password; the obsolete `<key/>`; registering through another server; asking for
+//! more before an account is removed.
+//!
+//! The trap: requests hold passwords. No error may repeat what was sent (section 3.3), which is why each of them goes
+//! through [`StanzaError::without_request`].
+
+mod counts;
+mod early;
+mod request;
+#[cfg(test)]
+mod tests;
+mod user;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jid::Jid;
+use stanza::StanzaError;
+use throng_core::Node;
+use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
+use throng_core::nonza::EarlyRequest;
+use xml::Ns;
+
+use self::counts::Counts;
+
+/// In-Band Registration.
+pub static FEATURE: Feature = Feature {
+    name: "registration",
+    summary: "Lets users change their password and remove their account, and strangers register if that is opened.",
+    specs: &[Spec {
+        name: "XEP-0077",
+        title: "In-Band Registration",
+        version: "2.4",
+        left_out: "fields besides name and password; section 7: the obsolete key",
+    }],
+    disco: &[Disco::Server(Ns::Register.as_str())],
+    iq: &[SERVER_GET, SERVER_SET, OWN_GET, OWN_SET],
+    options: &[
+        OptionSpec {
+            key: "open",
+            kind: Kind::Bool,
+            default: Value::Bool(false),
+            doc: "Strangers may create accounts.",
+        },
+        OptionSpec {
+            key: "password_change",
+            kind: Kind::Bool,
+            default: Value::Bool(true),
+            doc: "Users may change their password.",
+        },
+        OptionSpec {
+            key: "removal",
+            kind: Kind::Bool,
+            default: Value::Bool(true),
+            doc: "Users may remove their account.",
+        },
+        OptionSpec {
+            key: "without_tls",
+            kind: Kind::Bool,
+            default: Value::Bool(false),
+            doc: "Passwords are taken on streams that are not encrypted as well.",
+        },
+        OptionSpec {
+            key: "per_address",
+            kind: Kind::Int(1, 100_000),
+            default: Value::Int(5),
+            doc: "Accounts that one address may create in an hour; of IPv6 the first 64 bits count.",
+        },
+        OptionSpec {
+            key: "per_hour",
+            kind: Kind::Int(1, 1_000_000),
+            default: Value::Int(500),
+            doc: "Accounts of the domain that may be created in an hour.",
+        },
+        OptionSpec {
+            key: "shortest_name",
+            kind: Kind::Int(1, 64),
+            default: Value::Int(2),
+            doc: "Characters that a user name must have at least.",
+        },
+        OptionSpec {
+            key: "reserved",
+            kind: Kind::Texts,
+            default: Value::Texts(Vec::new()),
+            doc: "User names that cannot be registered, besides those of offices such as `postmaster`.",
+        },
+        OptionSpec {
+            key: "instructions",
+            kind: Kind::Text,
+            default: Value::Text(std::borrow::Cow::Borrowed("Choose a user name and a password.")),
+            doc: "What those who register are told.",
+        },
+        OptionSpec {
+            key: "url",
+            kind: Kind::Text,
+            default: Value::Text(std::borrow::Cow::Borrowed("")),
+            doc: "A page where accounts are created, told to strangers while `open` is off.",
+        },
+    ],
+    build,
+    ..Feature::EMPTY
+};
+
+const SERVER_GET: IqKey = IqKey::get(Target::Server, Ns::Register, "query");
+const SERVER_SET: IqKey = IqKey::set(Target::Server, Ns::Register, "query");
+const OWN_GET: IqKey = IqKey::get(Target::OwnAccount, Ns::Register, "query");
+const OWN_SET: IqKey = IqKey::set(Target::OwnAccount, Ns::Register, "query");
+
+/// Names that speak for the service (RFC 2142 and custom).
+const OFFICES: [&str; 16] = [
+    "abuse",
+    "admin",
+    "administrator",
+    "hostmaster",
+    "info",
+    "localhost",
+    "noc",
+    "postmaster",
+    "register",
+    "root",
+    "security",
+    "server",
+    "support",
+    "system",
+    "webmaster",
+    "xmpp",
+];
+/// Characters of a user name; longer ones do not fit a list of contacts.
+const LONGEST_NAME: usize = 64;
+
+/// The options.
+struct Rules {
+    open: bool,
+    password_change: bool,
+    removal: bool,
+    without_tls: bool,
+    per_address: u32,
+    per_hour: u32,
+    shortest_name: usize,
+    reserved: BTreeSet<String>,
+    instructions: String,
+    url: String,
+}
+
+fn build(builder: &mut Builder<'_>) {
+    let options = builder.options;
+    let number = |key: &str| u32::try_from(options.int(key)).unwrap_or(0);
+    let names = options.texts("reserved").iter().map(|name| name.to_lowercase());
+    let rules = Arc::new(Rules {
+        open: options.bool("open"),
+        password_change: options.bool("password_change"),
+        removal: options.bool("removal"),
+        without_tls: options.bool("without_tls"),
+        per_address: number("per_address"),
+        per_hour: number("per_hour"),
+        shortest_name: number("shortest_name") as usize,
+        reserved: names.chain(OFFICES.map(str::to_owned)).collect(),
+        instructions: options.text("instructions").to_owned(),
+        url: options.text("url").to_owned(),
+    });
+    let counts = builder.kept(Counts::default);
+    if rules.open {
+        // Section 8.
+        builder.early_feature("<register xmlns='http://jabber.org/features/iq-register'/>");
+    }
+    for key in [SERVER_GET, SERVER_SET, OWN_GET, OWN_SET] {
+        let (rules, counts) = (rules.clone(), counts.clone());
+        builder.iq(key, move |request: &mut IqRequest<'_>| {
+            user::answer(&rules, &counts, request, key.set).unwrap_or_else(silent)
+        });
+    }
+    builder.early(Ns::Register, "query", move |request: &EarlyRequest<'_>| {
+        early::answer(&rules, &counts, request).unwrap_or_else(silent)
+    });
+}
+
+fn silent(error: StanzaError) -> IqFlow {
+    IqFlow::error(error.without_request())
+}
+
+impl Rules {
+    /// Whether nobody may register this name, whoever asks.
+    fn is_reserved(&self, node: &Node, jid: &Jid) -> bool {
+        // Whoever registered an administrator's name would be one.
+        node.is_admin(jid.as_ref()) || jid.local().is_none_or(|name| self.reserved.contains(name))
+    }
+}

@@ -1,0 +1,296 @@
+//! XEP-0077 as users and strangers see it.
+
+use std::net::IpAddr;
+
+use stanza::{Element, Head};
+use testkit::{Client, Engine, assert_same};
+use throng_core::feature::Options;
+use throng_core::session::flags;
+use throng_core::{Enabled, Limits};
+
+use super::*;
+
+fn engine(set: &[(&str, Value)]) -> Engine {
+    let mut options = Options::defaults(FEATURE.options);
+    for (key, value) in set {
+        options.set(FEATURE.options, key, value.clone()).unwrap();
+    }
+    let plain = |feature: &'static Feature| Enabled { feature, options: Options::defaults(feature.options) };
+    let engine = Engine::start(
+        &[
+            plain(&crate::rfc6121::roster::FEATURE),
+            plain(&crate::rfc6121::subscription::FEATURE),
+            plain(&crate::rfc6121::presence::FEATURE),
+            Enabled { feature: &FEATURE, options },
+        ],
+        Limits::default(),
+    );
+    engine.user("bill");
+    engine
+}
+fn open() -> Engine {
+    engine(&[("open", Value::Bool(true))])
+}
+fn secure(engine: &Engine, user: &str, resource: &str) -> Client {
+    let client = engine.connect(user, resource);
+    client.session.flags.set(flags::SECURE);
+    client
+}
+
+/// A stranger's request as the streams hand it over; the payload or the condition.
+fn stranger(engine: &Engine, peer: &str, secure: bool, text: &str) -> Result<String, String> {
+    let scope = xml::Scope::client();
+    let limits = engine.node.limits().negotiation();
+    let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!("{text}") };
+    let peer: IpAddr = peer.parse().unwrap();
+    let host = engine.node.host("example.com").unwrap();
+    let handler = host.elements.early(Ns::Register, "query").unwrap().clone();
+    let ask = |head: &Head| {
+        handler.answer(&EarlyRequest {
+            node: &engine.node,
+            host: &host,
+            peer,
+            secure,
+            head,
+            bytes: text.as_bytes(),
+        })
+    };
+    let answer = match ask(&head) {
+        IqFlow::Reply(answer) => answer,
+        IqFlow::Wait(later) => engine.wait(later).0,
+    };
+    engine.run();
+    answer.map(|payload| String::from_utf8(payload).unwrap()).map_err(|error| {
+        assert!(error.silent, "the request must not come back");
+        format!("{} {}", error.kind.as_str(), error.condition.as_str())
+    })
+}
+fn register(engine: &Engine, peer: &str, name: &str, password: &str) -> Result<String, String> {
+    stranger(
+        engine,
+        peer,
+        true,
+        &format!(
+            "<iq type='set' id='reg2'><query xmlns='jabber:iq:register'><username>{name}</username>\
+             <password>{password}</password></query></iq>"
+        ),
+    )
+}
+const GET: &str = "<iq type='get' id='reg1'><query xmlns='jabber:iq:register'/></iq>";
+const GOOD: &str = "C4lliope+co";
+
+fn set(client: &Client, content: &str) -> String {
+    let answer = client.ask(&format!(
+        "<iq type='set' to='example.com' id='change1'><query xmlns='jabber:iq:register'>{content}</query></iq>"
+    ));
+    answer.join("")
+}
+fn password(engine: &Engine, user: &str) -> Vec<u8> {
+    let jid = Jid::parse(&format!("{user}@example.com")).unwrap();
+    engine.wait(engine.stores.logins.login(jid.as_ref())).unwrap().unwrap().credentials
+}
+
+#[test]
+fn registration_is_closed_unless_it_is_opened() {
+    let engine = engine(&[]);
+    let unavailable = Err("cancel service-unavailable".to_owned());
+    assert_eq!(stranger(&engine, "192.0.2.1", true, GET), unavailable);
+    assert_eq!(register(&engine, "192.0.2.1", "hamlet", GOOD), unavailable);
+    let host = engine.node.host("example.com").unwrap();
+    assert!(host.early_features.is_empty());
+}
+
+#[test]
+fn section_5_strangers_are_sent_to_a_page() {
+    let engine = engine(&[("url", Value::Text("https://example.com/join".into()))]);
+    let answer = stranger(&engine, "192.0.2.1", true, GET).unwrap();
+    assert!(answer.contains("<x xmlns='jabber:x:oob'><url>https://example.com/join</url></x>"), "{answer}");
+    assert!(register(&engine, "192.0.2.1", "hamlet", GOOD).is_err());
+}
+
+#[test]
+fn section_3_1_strangers_register() {
+    let engine = open();
+    let host = engine.node.host("example.com").unwrap();
+    assert_eq!(host.early_features, b"<register xmlns='http://jabber.org/features/iq-register'/>");
+    assert_same(
+        &[stranger(&engine, "192.0.2.1", true, GET).unwrap()],
+        &["<query xmlns='jabber:iq:register'><instructions>Choose a user name and a password.</instructions>\
+           <username/><password/><x xmlns='jabber:x:data' type='form'><title>Registration</title>\
+           <instructions>Choose a user name and a password.</instructions>\
+           <field type='hidden' var='FORM_TYPE'><value>jabber:iq:register</value></field>\
+           <field var='username' type='text-single' label='User name'><required/></field>\
+           <field var='password' type='text-private' label='Password'><required/></field></x></query>"
+            .to_owned()],
+    );
+    assert_eq!(register(&engine, "192.0.2.1", "Hamlet", GOOD), Ok(String::new()));
+    assert_eq!(password(&engine, "hamlet"), GOOD.as_bytes());
+    assert_eq!(register(&engine, "192.0.2.1", "hamlet", GOOD), Err("cancel conflict".to_owned()));
+    let form = format!(
+        "<iq type='set' id='1'><query xmlns='jabber:iq:register'><x xmlns='jabber:x:data' type='submit'>\
+         <field var='FORM_TYPE'><value>jabber:iq:register</value></field>\
+         <field var='username'><value>yorick</value></field><field var='password'><value>{GOOD}</value></field>\
+         </x></query></iq>"
+    );
+    assert_eq!(stranger(&engine, "192.0.2.1", true, &form), Ok(String::new()));
+    assert_eq!(password(&engine, "yorick"), GOOD.as_bytes());
+}
+
+#[test]
+fn what_cannot_be_registered_is_refused() {
+    let engine = open();
+    engine.node.set_admins([Jid::parse("boss@example.com").unwrap()]);
+    let modify = |c: &str| Err(format!("modify {c}"));
+    // An address each, so that attempts do not run out.
+    for (n, (name, secret, want)) in [
+        ("", GOOD, "not-acceptable"),
+        ("hamlet", "", "not-acceptable"),
+        ("hamlet", "short", "not-acceptable"),
+        ("hamlet", "hamlet1234", "not-acceptable"),
+        ("a", GOOD, "not-acceptable"),
+        (&"x".repeat(65), GOOD, "not-acceptable"),
+        ("ham let", GOOD, "not-acceptable"),
+        ("hamlet@example.com", GOOD, "not-acceptable"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let peer = format!("192.0.2.{n}");
+        assert_eq!(register(&engine, &peer, name, secret), modify(want), "{name} {secret}");
+    }
+    for taken in ["bill", "boss", "BOSS", "postmaster", "admin"] {
+        assert_eq!(
+            register(&engine, "198.51.100.1", taken, GOOD),
+            Err("cancel conflict".to_owned()),
+            "{taken}"
+        );
+    }
+    assert_eq!(stranger(&engine, "198.51.100.2", false, GET), modify("not-authorized"), "without TLS");
+    let remove = "<iq type='set' id='1'><query xmlns='jabber:iq:register'><remove/></query></iq>";
+    assert_eq!(stranger(&engine, "198.51.100.2", true, remove), Err("wait unexpected-request".to_owned()));
+    let nothing = "<iq type='set' id='1'><query xmlns='jabber:iq:register'/></iq>";
+    assert_eq!(stranger(&engine, "198.51.100.2", true, nothing), modify("not-acceptable"));
+    let fields: String = (0..2_000).map(|n| format!("<field var='f{n}'/>")).collect();
+    let huge = format!(
+        "<iq type='set' id='1'><query xmlns='jabber:iq:register'><x xmlns='jabber:x:data' type='submit'>{fields}\
+         </x></query></iq>"
+    );
+    let scope = xml::Scope::client();
+    let read = Element::read(huge.as_bytes(), &scope, &engine.node.limits().negotiation());
+    assert!(read.is_err() || stranger(&engine, "198.51.100.2", true, &huge) == modify("not-acceptable"));
+}
+
+#[test]
+fn accounts_and_guesses_are_counted() {
+    let engine =
+        engine(&[("open", Value::Bool(true)), ("per_address", Value::Int(2)), ("per_hour", Value::Int(3))]);
+    let later = || Err("wait not-acceptable".to_owned());
+    for n in 0..2 {
+        assert!(register(&engine, "192.0.2.1", &format!("one{n}"), GOOD).is_ok());
+    }
+    assert_eq!(register(&engine, "192.0.2.1", "one2", GOOD), later());
+    assert!(register(&engine, "192.0.2.2", "two0", GOOD).is_ok());
+    assert_eq!(register(&engine, "192.0.2.2", "two1", GOOD), later(), "the domain has had its three");
+    engine.advance(3600);
+    assert!(register(&engine, "192.0.2.1", "one2", GOOD).is_ok());
+    // Guessing which names exist ends soon, and others are not concerned.
+    let conflicts = (0..50).filter(|_| register(&engine, "192.0.2.3", "bill", GOOD) != later()).count();
+    assert_eq!(conflicts, 12);
+    assert!(register(&engine, "192.0.2.4", "four", GOOD).is_ok());
+}
+
+#[test]
+fn a_store_that_fails_gives_the_place_back() {
+    let engine = engine(&[("open", Value::Bool(true)), ("per_address", Value::Int(1))]);
+    engine.fail_store(true);
+    assert!(register(&engine, "192.0.2.1", "hamlet", GOOD).is_err());
+    engine.fail_store(false);
+    assert!(register(&engine, "192.0.2.1", "hamlet", GOOD).is_ok());
+}
+
+#[test]
+fn section_3_3_users_change_their_own_password() {
+    let engine = engine(&[]);
+    let bill = secure(&engine, "bill", "globe");
+    let answer = bill.ask("<iq type='get' to='example.com' id='1'><query xmlns='jabber:iq:register'/></iq>");
+    assert!(answer[0].contains("<registered/><username>bill</username><password/>"), "{answer:?}");
+    let change =
+        |name: &str, secret: &str| format!("<username>{name}</username><password>{secret}</password>");
+    assert_same(
+        &[set(&bill, &change("bill", "newp4ss&word".replace('&', "&amp;").as_str()))],
+        &["<iq type='result' from='example.com' to='bill@example.com/globe' id='change1'/>".to_owned()],
+    );
+    assert_eq!(password(&engine, "bill"), b"newp4ss&word");
+    for (content, condition) in [
+        (change("romeo", GOOD), "forbidden"),
+        (change("bill@example.net", GOOD), "forbidden"),
+        (change("bill", ""), "bad-request"),
+        ("<username>bill</username>".to_owned(), "bad-request"),
+        (format!("<password>{GOOD}</password>"), "bad-request"),
+        (change("bill", "short"), "not-acceptable"),
+        (String::new(), "bad-request"),
+    ] {
+        let answer = set(&bill, &content);
+        assert!(answer.contains(&format!("<{condition} ")), "{content}: {answer}");
+        assert!(!answer.contains("<query"), "nothing of it comes back: {answer}");
+    }
+    assert_eq!(password(&engine, "bill"), b"newp4ss&word", "it stays");
+    let plain = engine.connect("bill", "plain");
+    let refused = set(&plain, &change("bill", GOOD));
+    assert!(refused.contains("<error type='modify'><not-authorized "), "{refused}");
+    // The form, with the password before.
+    let form = |old: &str, new: &str| {
+        format!(
+            "<x xmlns='jabber:x:data' type='submit'>\
+             <field var='FORM_TYPE'><value>jabber:iq:register:changepassword</value></field>\
+             <field var='username'><value>bill@example.com</value></field>\
+             <field var='old_password'><value>{old}</value></field>\
+             <field var='password'><value>{new}</value></field></x>"
+        )
+    };
+    assert!(set(&bill, &form("wrong", "gr0undlings")).contains("<not-authorized "));
+    assert!(set(&bill, &form("newp4ss&amp;word", "gr0undlings")).contains("type='result'"));
+    assert_eq!(password(&engine, "bill"), b"gr0undlings");
+    // Keys are dear.
+    let refused =
+        (0..40).filter(|_| set(&bill, &change("bill", GOOD)).contains("<resource-constraint ")).count();
+    assert!(refused >= 20, "{refused}");
+}
+
+#[test]
+fn section_3_2_an_account_goes_with_all_its_sessions() {
+    let engine = engine(&[]);
+    engine.user("juliet");
+    engine.befriend("bill", "juliet");
+    let juliet = engine.connect("juliet", "balcony");
+    juliet.send("<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>");
+    juliet.send("<presence/>");
+    juliet.recv();
+    let bill = [secure(&engine, "bill", "globe"), secure(&engine, "bill", "phone")];
+    let both = set(&bill[0], "<remove/><username>bill</username>");
+    assert!(both.contains("<bad-request "), "{both}");
+    let answer =
+        bill[0].ask("<iq type='set' id='unreg1'><query xmlns='jabber:iq:register'><remove/></query></iq>");
+    assert_same(&answer, &["<iq type='result' to='bill@example.com/globe' id='unreg1'/>"]);
+    for client in &bill {
+        assert_eq!(client.closed_with().unwrap().condition, stanza::StreamCondition::NotAuthorized);
+    }
+    assert!(bill[1].session.is_ended(), "the other ends at once, this one behind its answer");
+    let jid = Jid::parse("bill@example.com").unwrap();
+    assert!(!engine.wait(engine.stores.accounts.exists(jid.as_ref())).unwrap());
+    let told = juliet.recv().join("");
+    assert!(told.contains("type='unsubscribe'") && told.contains("type='unsubscribed'"), "{told}");
+}
+
+#[test]
+fn what_is_switched_off_is_not_allowed() {
+    let engine = engine(&[("password_change", Value::Bool(false)), ("removal", Value::Bool(false))]);
+    let bill = secure(&engine, "bill", "globe");
+    assert!(set(&bill, "<remove/>").contains("<not-allowed "));
+    assert!(set(&bill, "<username>bill</username><password>x</password>").contains("<not-allowed "));
+    let guest = engine.connect_anonymous("guest", "x");
+    assert!(set(&guest, "<remove/>").contains("<registration-required "));
+    engine.user("paris@example.net");
+    let paris = secure(&engine, "paris@example.net", "x");
+    assert!(set(&paris, "<remove/>").contains("<service-unavailable "));
+}

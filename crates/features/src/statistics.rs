@@ -1,0 +1,259 @@
+//! Statistics Gathering: XEP-0039 0.6.0, the figures of the node for administrators and whom they name.
+//!
+//! Section 3.5 proposes three tiers; here `open` lists the figures that everybody on this server may see, and `readers` the
+//! users who may see all of them, as administrators may.
+//!
+//! Left out: bytes, which the streams do not count; everything that is no number. The trap: the error codes inside a figure
+//! are those of the specification, old numbers with a text.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jid::JidRef;
+use stanza::{StanzaCondition, StanzaError};
+use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
+use throng_core::{Effects, Host, Node};
+use xml::{Ns, Writer};
+
+/// Statistics Gathering.
+pub static FEATURE: Feature = Feature {
+    name: "statistics",
+    summary: "Gives figures of the node to administrators.",
+    specs: &[Spec {
+        name: "XEP-0039",
+        title: "Statistics Gathering",
+        version: "0.6.0",
+        left_out: "bandwidth in bytes",
+    }],
+    disco: &[Disco::Server(Ns::Stats.as_str())],
+    iq: &[KEY],
+    options: &[
+        OptionSpec {
+            key: "open",
+            kind: Kind::Texts,
+            default: Value::Texts(Vec::new()),
+            doc: "Figures that every user of this server may see, such as `time/uptime`.",
+        },
+        OptionSpec {
+            key: "readers",
+            kind: Kind::Texts,
+            default: Value::Texts(Vec::new()),
+            doc: "Addresses of users who may see all figures, besides administrators.",
+        },
+    ],
+    build,
+    ..Feature::EMPTY
+};
+
+const KEY: IqKey = IqKey::get(Target::Server, Ns::Stats, "query");
+/// Figures in one request; there are not so many.
+const MOST: usize = 64;
+
+/// A figure: name, unit.
+const FIGURES: [(&str, &str); 12] = [
+    ("time/uptime", "seconds"),
+    ("users/online", "users"),
+    ("users/total", "users"),
+    ("users/all-hosts/online", "users"),
+    ("users/all-hosts/total", "users"),
+    ("sessions/online", "sessions"),
+    ("connections/open", "connections"),
+    ("bandwidth/packets-in", "packets"),
+    ("bandwidth/packets-out", "packets"),
+    ("messages/in", "packets"),
+    ("messages/out", "packets"),
+    ("messages/offline", "packets"),
+];
+
+struct Rights {
+    open: BTreeSet<String>,
+    readers: BTreeSet<String>,
+}
+
+fn build(builder: &mut Builder<'_>) {
+    let set = |key: &str| builder.options.texts(key).iter().cloned().collect();
+    let rights = Arc::new(Rights { open: set("open"), readers: set("readers") });
+    builder
+        .iq(KEY, move |request: &mut IqRequest<'_>| answer(&rights, request).unwrap_or_else(IqFlow::error));
+}
+
+impl Rights {
+    fn all(&self, node: &Node, from: JidRef<'_>) -> bool {
+        node.is_admin(from) || self.readers.contains(from.bare().as_str())
+    }
+    fn may(&self, all: bool, name: &str) -> bool {
+        all || self.open.contains(name)
+    }
+}
+
+fn answer(rights: &Arc<Rights>, request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
+    let all = rights.all(request.node, request.from);
+    let local = request.node.host(request.from.domain()).is_some();
+    if !all && (!local || rights.open.is_empty()) {
+        // Section 3.3: code 401.
+        return Err(StanzaCondition::NotAuthorized.into());
+    }
+    let tree = request.tree()?;
+    let query = tree.root().child("query", Ns::Stats).ok_or(StanzaCondition::BadRequest)?;
+    let asked = query.child_elements().filter(|c| c.is("stat", Ns::Stats)).filter_map(|c| c.attr("name"));
+    let asked: Vec<String> = asked.take(MOST).map(|name| name.into_owned()).collect();
+    if asked.is_empty() {
+        return Ok(IqFlow::result(|w| {
+            w.start_ns("query", Ns::Stats);
+            for (name, _) in FIGURES.iter().filter(|(name, _)| rights.may(all, name)) {
+                w.start("stat").attr("name", name).end();
+            }
+            w.end();
+        }));
+    }
+    let (node, host, rights) = (request.node.clone(), request.host.clone(), rights.clone());
+    Ok(IqFlow::Wait(Box::pin(async move {
+        let mut out = Vec::with_capacity(256);
+        let mut w = Writer::new(&mut out);
+        w.start_ns("query", Ns::Stats);
+        for name in &asked {
+            let known = FIGURES.iter().find(|(n, _)| n == name);
+            w.start("stat").attr("name", name);
+            let failed = match known {
+                None => Some(("404", "Not Found")),
+                Some(_) if !rights.may(all, name) => Some(("401", "Unauthorized")),
+                Some((_, unit)) => match value(&node, &host, name).await {
+                    Ok(value) => {
+                        w.attr("units", unit).attr("value", &value.to_string());
+                        None
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, figure = name, "a figure could not be read");
+                        Some(("503", "Service Unavailable"))
+                    }
+                },
+            };
+            if let Some((code, text)) = failed {
+                w.start("error").attr("code", code).text(text).end();
+            }
+            w.end();
+        }
+        w.end();
+        (Ok(out), Effects::default())
+    })))
+}
+
+async fn value(node: &Arc<Node>, host: &Arc<Host>, name: &str) -> Result<u64, store::StoreError> {
+    let [received, sent] = node.metrics.stanzas();
+    let accounts = &node.stores.accounts;
+    Ok(match name {
+        "time/uptime" => u64::from(node.seconds()),
+        "users/online" => {
+            let mut online = 0;
+            for part in 0..node.table.parts() {
+                node.table.each_of_part(part, |a| online += u64::from(a.jid.domain() == host.domain()));
+                throng_core::command::breathe().await;
+            }
+            online
+        }
+        "users/total" => accounts.count(host.domain()).await?,
+        "users/all-hosts/online" => node.table.accounts() as u64,
+        "users/all-hosts/total" => {
+            let mut total = 0;
+            for host in node.hosts() {
+                total += accounts.count(host.domain()).await?;
+            }
+            total
+        }
+        "sessions/online" => node.table.sessions() as u64,
+        "connections/open" => node.links.len() as u64,
+        "bandwidth/packets-in" => received.iter().sum(),
+        "bandwidth/packets-out" => sent.iter().sum(),
+        "messages/in" => received[0],
+        "messages/out" => sent[0],
+        _ => node.metrics.offline_stored.get(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jid::Jid;
+    use testkit::{Client, Engine, assert_same};
+    use throng_core::feature::Options;
+    use throng_core::{Enabled, Limits};
+
+    fn engine(open: &[&str]) -> (Engine, Client, Client) {
+        let mut options = Options::defaults(FEATURE.options);
+        let texts = |list: &[&str]| Value::Texts(list.iter().map(|t| (*t).to_owned()).collect());
+        options.set(FEATURE.options, "open", texts(open)).unwrap();
+        options.set(FEATURE.options, "readers", texts(&["nurse@example.com"])).unwrap();
+        let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
+        for user in ["admin", "romeo", "nurse", "paris@example.net"] {
+            engine.user(user);
+        }
+        engine.node.set_admins([Jid::parse("admin@example.com").unwrap()]);
+        let (admin, romeo) = (engine.connect("admin", "globe"), engine.connect("romeo", "orchard"));
+        (engine, admin, romeo)
+    }
+    fn ask(client: &Client, names: &[&str]) -> String {
+        let stats: String = names.iter().map(|name| format!("<stat name='{name}'/>")).collect();
+        let query = format!("<query xmlns='http://jabber.org/protocol/stats'>{stats}</query>");
+        client.ask(&format!("<iq type='get' to='example.com' id='1'>{query}</iq>")).join("")
+    }
+
+    #[test]
+    fn section_2_5_the_list_and_the_figures() {
+        let (engine, admin, _romeo) = engine(&[]);
+        let list = ask(&admin, &[]);
+        for (name, _) in FIGURES {
+            assert!(list.contains(&format!("<stat name='{name}'/>")), "{list}");
+        }
+        engine.advance(90);
+        let answer = ask(&admin, &["time/uptime", "users/online", "users/total", "users/all-hosts/total"]);
+        assert_same(
+            &[answer],
+            &["<iq type='result' from='example.com' to='admin@example.com/globe' id='1'>\
+               <query xmlns='http://jabber.org/protocol/stats'>\
+               <stat name='time/uptime' units='seconds' value='90'/>\
+               <stat name='users/online' units='users' value='2'/>\
+               <stat name='users/total' units='users' value='3'/>\
+               <stat name='users/all-hosts/total' units='users' value='4'/></query></iq>"
+                .to_owned()],
+        );
+        let packets = ask(&admin, &["bandwidth/packets-in", "bandwidth/packets-out", "messages/in"]);
+        assert!(packets.contains("name='bandwidth/packets-in' units='packets' value='3'"), "{packets}");
+    }
+
+    #[test]
+    fn section_2_6_errors_of_single_figures() {
+        let (engine, admin, _romeo) = engine(&[]);
+        let answer = ask(&admin, &["time/uptime", "tea/cups"]);
+        assert!(
+            answer.contains("<stat name='tea/cups'><error code='404'>Not Found</error></stat>"),
+            "{answer}"
+        );
+        engine.fail_store(true);
+        let answer = ask(&admin, &["users/total", "time/uptime"]);
+        assert!(answer.contains("<error code='503'>Service Unavailable</error>"), "{answer}");
+        assert!(answer.contains("name='time/uptime' units='seconds'"), "{answer}");
+    }
+
+    #[test]
+    fn section_3_5_who_may_see_what() {
+        let (engine, _admin, romeo) = engine(&[]);
+        assert!(ask(&romeo, &[]).contains("<not-authorized "));
+        let nurse = engine.connect("nurse", "hall");
+        assert!(ask(&nurse, &["users/total"]).contains("value='3'"));
+        let (engine, _admin, romeo) = self::engine(&["users/online"]);
+        let answer = ask(&romeo, &["users/online", "users/total"]);
+        assert!(answer.contains("name='users/online' units='users' value='2'"), "{answer}");
+        assert!(answer.contains("<stat name='users/total'><error code='401'>Unauthorized</error></stat>"));
+        assert!(!ask(&romeo, &[]).contains("users/total"));
+        let paris = engine.connect("paris@example.net", "x");
+        assert!(ask(&paris, &["users/online"]).contains("value='2'"));
+    }
+
+    #[test]
+    fn a_flood_of_figures_is_cut() {
+        let (_engine, admin, _romeo) = engine(&[]);
+        let answer = ask(&admin, &["x/y"; 5_000]);
+        assert_eq!(answer.matches("<stat ").count(), MOST);
+    }
+}
