@@ -121,6 +121,8 @@ impl Scram {
                 Some(("r", value)) => nonce = value,
                 Some(("s", value)) => salt = BASE64.decode(value).context("the salt is not base64")?,
                 Some(("i", value)) => count = value.parse().context("the iteration count is no number")?,
+                // RFC 5802 section 5.1: others are ignored (`h` of XEP-0474), but for those that must be understood.
+                Some((name, _)) if name != "m" => {}
                 _ => bail!("unexpected part {part:?} in the challenge"),
             }
         }
@@ -181,6 +183,18 @@ mod tests {
             assert_eq!(String::from_utf8(BASE64.decode(answer).unwrap()).unwrap(), expected);
             scram.verify(BASE64.encode(signature).as_bytes()).unwrap();
             assert!(scram.verify(BASE64.encode("v=x").as_bytes()).is_err());
+        }
+    }
+
+    #[test]
+    fn extensions_are_ignored_unless_they_are_mandatory() {
+        for (part, fine) in
+            [("h=G6k/rBLDqgOhRRaCuuatSDFkJ08=", true), ("x=1", true), ("m=1", false), ("x", false)]
+        {
+            let (mut scram, _) = Scram::begin(Mechanism::Sha1, "user", 1);
+            let challenge = BASE64.encode(format!("r={}x,s=QSXCR+Q6sek8bf92,i=1,{part}", scram.nonce));
+            let answer = scram.answer(challenge.as_bytes(), &mut Secrets::new("pencil"));
+            assert_eq!(answer.is_ok(), fine, "{part}");
         }
     }
 
