@@ -184,14 +184,9 @@ impl Node {
             }
         });
         for session in &ended {
-            self.host_gone(session);
+            host_gone(session);
         }
         ended.len()
-    }
-    fn host_gone(self: &Arc<Self>, session: &Arc<Session>) {
-        let text = format!("{} is not served here any more", session.account.jid.domain());
-        session.link.close(StreamError::new(StreamCondition::HostGone).text(text));
-        self.end_session(session);
     }
     /// The limits as they are now; a reload swaps them. Do not keep what this returns.
     pub fn limits(&self) -> arc_swap::Guard<Arc<Limits>> {
@@ -389,7 +384,7 @@ impl Node {
         self.settle_detached(work);
         // The domain went between the stream header and now; whoever swapped the hosts has not seen this session.
         if self.host(session.account.jid.domain()).is_none() {
-            self.host_gone(session);
+            host_gone(session);
         }
     }
 
@@ -508,6 +503,12 @@ impl Node {
     pub fn perform(self: &Arc<Self>, effects: Effects) {
         self.settle_detached(Work { effects, ..Work::default() });
     }
+}
+
+/// The connection's task ends the session; it first says what is still in the queue.
+fn host_gone(session: &Session) {
+    let text = format!("{} is not served here any more", session.account.jid.domain());
+    session.link.close(StreamError::new(StreamCondition::HostGone).text(text));
 }
 
 impl std::fmt::Debug for Node {

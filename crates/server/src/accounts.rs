@@ -62,8 +62,8 @@ async fn run(config: &Config, mut request: Request) -> Result<()> {
     let admin = Admin {
         stores: database.stores(),
         domains: config.domains.clone(),
-        iterations: config.iterations,
-        node: None,
+        keys: crate::passwords::Keys::new(config.iterations),
+        running: None,
     };
     let result = loop {
         let again = match &request {

@@ -14,6 +14,9 @@ use throng_core::Node;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::passwords::Keys;
+use crate::reload::Running;
+
 /// Longest request or answer that is read, in bytes.
 const LINE: u64 = 16 << 20;
 /// Accounts in one transaction of a bulk creation.
@@ -30,6 +33,7 @@ pub(crate) enum Request {
     Show { jid: String },
     Bulk { domain: String, prefix: String, from: u64, count: u64, password: String, ring: u32 },
     Status,
+    Reload,
 }
 
 /// An answer: lines for a person, and a cursor if there is more.
@@ -44,10 +48,11 @@ pub(crate) struct Answer {
 /// Where requests are carried out.
 pub(crate) struct Admin {
     pub(crate) stores: Stores,
+    /// Without a running node.
     pub(crate) domains: Vec<String>,
-    pub(crate) iterations: u32,
+    pub(crate) keys: Arc<Keys>,
     /// The running node, if this is one.
-    pub(crate) node: Option<Arc<Node>>,
+    pub(crate) running: Option<Arc<Running>>,
 }
 
 impl Admin {
@@ -79,7 +84,7 @@ impl Admin {
                 let jid = self.account(&jid)?;
                 let removed = self.stores.accounts.remove(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
                 let Some(removed) = removed else { return Err(missing(&jid)) };
-                if let Some(node) = &self.node
+                if let Some(node) = self.node()
                     && let Some(host) = node.host(jid.domain())
                 {
                     node.account_removed(&host, jid.as_ref(), &removed.contacts);
@@ -106,8 +111,14 @@ impl Admin {
                 said(format!("{made} accounts added, {} were there already", count - made))
             }
             Request::Status => {
-                let Some(node) = &self.node else { bail!("the node is not running") };
-                Ok(Answer { status: Some(crate::status::figures(node)), ..Answer::default() })
+                let Some(running) = &self.running else { bail!("the node is not running") };
+                Ok(Answer { status: Some(crate::status::figures(running)), ..Answer::default() })
+            }
+            Request::Reload => {
+                let Some(running) = &self.running else { bail!("the node is not running") };
+                let report = running.reload_later().await?;
+                report.log();
+                Ok(Answer { lines: report.lines(), ..Answer::default() })
             }
         }
     }
@@ -125,7 +136,7 @@ impl Admin {
             ),
             format!("waiting   {waiting} messages"),
         ];
-        if let Some(node) = &self.node {
+        if let Some(node) = self.node() {
             let online = node.table.find(found.jid.as_ref());
             for session in online.iter().flat_map(|a| a.sessions()) {
                 let state = match session.priority() {
@@ -138,20 +149,36 @@ impl Admin {
         Ok(Answer { lines, ..Answer::default() })
     }
 
+    fn node(&self) -> Option<&Arc<Node>> {
+        self.running.as_ref().map(|running| &running.wired.node)
+    }
+
+    /// The domains that are served; a reload may have changed them.
+    fn domains(&self) -> Vec<String> {
+        match self.node() {
+            Some(node) => node.hosts().iter().map(|host| host.domain().to_owned()).collect(),
+            None => self.domains.clone(),
+        }
+    }
+
     /// Checks that an address is a possible account here.
     fn account(&self, text: &str) -> Result<Jid> {
+        let domains = self.domains();
         let jid = Jid::parse(text).map_err(|e| anyhow!("\"{text}\" is not an address: {e}"))?;
         if jid.local().is_none() || jid.resource().is_some() {
-            bail!("\"{text}\" is not an account; write NAME@DOMAIN, such as alice@{}", self.domains[0]);
+            bail!(
+                "\"{text}\" is not an account; write NAME@DOMAIN, such as alice@{}",
+                domains.first().map_or("", String::as_str)
+            );
         }
-        if !self.domains.iter().any(|d| d == jid.domain()) {
-            bail!("{} is not served here; the domains are {}", jid.domain(), self.domains.join(", "));
+        if !domains.iter().any(|d| d == jid.domain()) {
+            bail!("{} is not served here; the domains are {}", jid.domain(), domains.join(", "));
         }
         Ok(jid)
     }
 
     async fn derive(&self, password: String) -> Result<Vec<u8>> {
-        derive(password, self.iterations).await
+        derive(password, self.keys.iterations()).await
     }
 
     async fn bulk(

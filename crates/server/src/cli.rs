@@ -25,6 +25,16 @@ pub(crate) enum Command {
         /// The configuration file (TOML).
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// Where a node with this configuration stands against XEP-0479, XMPP Compliance Suites, instead.
+        #[arg(long)]
+        compliance: bool,
+    },
+    /// Let the running node take over what has changed in its configuration. Exits with 1, and changes nothing, if
+    /// anything in it is wrong.
+    Reload {
+        /// The configuration file (TOML).
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
     },
     /// Accounts, on a running node through its admin socket, on a stopped one straight in the database.
     Account {
@@ -41,6 +51,15 @@ pub(crate) enum Command {
         /// As JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// The figures of a running node, live. q quits.
+    Top {
+        /// The configuration file (TOML).
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// One picture, as text; also where standard output is no terminal.
+        #[arg(long)]
+        once: bool,
     },
 }
 

@@ -20,6 +20,7 @@ use anyhow::{Context, Result};
 use streams::{Auth, Policy};
 use throng_core::Limits;
 
+pub(crate) use limits::changed as changed_limits;
 pub(crate) use listen::{Listen, Tls};
 pub(crate) use modules::{Domain, Modules};
 use reader::{Faults, Section};
@@ -72,6 +73,28 @@ impl Config {
         })?;
         config.embedded = path.is_none();
         Ok(config)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn from_text(text: &str) -> Result<Config> {
+        Config::from_table(text.parse()?)
+    }
+
+    /// The admin socket of a node whose file may be wrong.
+    pub(crate) fn socket_of(path: Option<&Path>) -> Result<PathBuf> {
+        let text = match path {
+            Some(path) => std::fs::read_to_string(path)
+                .with_context(|| format!("the configuration {} cannot be read", path.display()))?,
+            None => String::new(),
+        };
+        let mut table = text.parse::<toml::Table>().unwrap_or_else(|_| {
+            // Not even TOML: the key is looked for by itself.
+            let line = text.lines().find(|line| line.trim_start().starts_with("data_dir"));
+            line.and_then(|line| line.parse().ok()).unwrap_or_default()
+        });
+        reader::overlay(&mut table, std::env::vars())?;
+        let data_dir = table.get("data_dir").and_then(toml::Value::as_str).unwrap_or("data");
+        Ok(Path::new(data_dir).join("throng.sock"))
     }
 
     fn from_table(table: toml::Table) -> Result<Config> {

@@ -10,14 +10,12 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
-use prometheus_client::registry::Registry;
-use throng_core::Node;
+
+use crate::reload::Running;
 
 /// What requests are answered from.
 pub(crate) struct Pages {
-    pub(crate) node: Arc<Node>,
-    pub(crate) registry: Arc<Mutex<Registry>>,
+    pub(crate) running: Arc<Running>,
     pub(crate) ready: Arc<AtomicBool>,
 }
 
@@ -51,7 +49,8 @@ impl Pages {
         match request.uri().path() {
             "/metrics" => {
                 let mut text = String::new();
-                let encoded = prometheus_client::encoding::text::encode(&mut text, &self.registry.lock());
+                let encoded =
+                    prometheus_client::encoding::text::encode(&mut text, &self.running.wired.registry.lock());
                 if encoded.is_err() {
                     return page(
                         StatusCode::INTERNAL_SERVER_ERROR,
@@ -76,13 +75,32 @@ impl Pages {
         let end = "# EOF\n";
         let body = text.strip_suffix(end).map(str::to_owned);
         *text = body.unwrap_or_default();
+        let node = &self.running.wired.node;
+        let (gate, lag) = (self.running.gate.counts(), self.running.vitals.lag());
+        let gauge = |text: &mut String, name: &str, help: &str, value: String| {
+            text.push_str(&format!("# HELP {name} {help}.\n# TYPE {name} gauge\n{name} {value}\n"));
+        };
         for (name, help, value) in [
-            ("throng_connections", "Open connections", self.node.links.len() as u64),
-            ("throng_sessions", "Bound resources", self.node.table.sessions() as u64),
-            ("throng_accounts_online", "Accounts with a bound resource", self.node.table.accounts() as u64),
+            ("throng_connections", "Open connections", node.links.len() as u64),
+            ("throng_sessions", "Bound resources", node.table.sessions() as u64),
+            ("throng_accounts_online", "Accounts with a bound resource", node.table.accounts() as u64),
+            ("throng_half_open", "Connections without a session yet", u64::from(gate.half_open)),
             ("process_resident_memory_bytes", "Resident memory", crate::status::resident()),
         ] {
-            text.push_str(&format!("# HELP {name} {help}.\n# TYPE {name} gauge\n{name} {value}\n"));
+            gauge(text, name, help, value.to_string());
+        }
+        let seconds = |lag: Duration| format!("{:.6}", lag.as_secs_f64());
+        gauge(text, "throng_lag_seconds", "How late the last sweep was", seconds(lag.last));
+        gauge(
+            text,
+            "throng_lag_max_seconds",
+            "How late the latest sweep of a minute was",
+            seconds(lag.worst),
+        );
+        let name = "throng_connections_refused";
+        text.push_str(&format!("# HELP {name} Connections that the gate refused.\n# TYPE {name} counter\n"));
+        for (reason, count) in crate::status::refused(&gate) {
+            text.push_str(&format!("{name}_total{{reason=\"{reason}\"}} {count}\n"));
         }
         text.push_str(end);
     }

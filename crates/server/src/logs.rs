@@ -23,16 +23,28 @@ pub(crate) fn filter(level: &str) -> Result<EnvFilter> {
     EnvFilter::try_new(level).with_context(expected)
 }
 
+/// The level of a log that runs.
+pub(crate) struct Level(Box<dyn Fn(EnvFilter) + Send + Sync>);
+
+impl Level {
+    /// From now on this is let through.
+    pub(crate) fn set(&self, filter: EnvFilter) {
+        (self.0)(filter);
+    }
+}
+
 /// Starts the log.
-pub(crate) fn start(log: &Log) -> Result<()> {
+pub(crate) fn start(log: &Log) -> Result<Level> {
     let filter = filter(&log.level)?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let started = if log.json {
-        builder.json().try_init()
-    } else {
-        builder.with_target(false).with_ansi(false).try_init()
-    };
-    // A second start (tests) keeps the first log.
-    let _ = started;
-    Ok(())
+    macro_rules! start {
+        ($builder:expr) => {{
+            let builder = $builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            // A second start (tests) keeps the first log.
+            let _ = builder.try_init();
+            Level(Box::new(move |filter| drop(handle.reload(filter))))
+        }};
+    }
+    Ok(if log.json { start!(builder.json()) } else { start!(builder.with_target(false).with_ansi(false)) })
 }

@@ -6,14 +6,17 @@
 mod accounts;
 mod admin;
 mod cli;
+mod compliance;
 mod config;
 mod http;
 mod logs;
 mod out;
 mod passwords;
+mod reload;
 mod run;
 mod runtime;
 mod status;
+mod top;
 mod wire;
 
 use std::process::ExitCode;
@@ -22,7 +25,9 @@ fn main() -> ExitCode {
     let cli = <cli::Cli as clap::Parser>::parse();
     let result = match cli.command {
         cli::Command::Serve { config } => run::serve(config.as_deref()),
-        cli::Command::Check { config } => run::check(config.as_deref()),
+        cli::Command::Check { config, compliance } => run::check(config.as_deref(), compliance),
+        cli::Command::Reload { config } => reload::command(config.as_deref()),
+        cli::Command::Top { config, once } => top::command(config.as_deref(), once),
         cli::Command::Account { command } => accounts::command(command),
         cli::Command::Load(load) => return loadgen::cli::command(*load),
         cli::Command::Status { config, json } => status::command(config.as_deref(), json),

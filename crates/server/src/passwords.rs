@@ -1,18 +1,34 @@
 //! Stored keys by the crate `sasl`, away from the routing threads.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use base::Secret;
 use base::spawn::BoxFuture;
 use sasl::Credentials;
 use throng_core::Passwords;
 
-/// Keys with this many iterations.
+/// Derives keys; how many iterations new ones have may change.
 pub(crate) struct Keys {
-    pub(crate) iterations: u32,
+    iterations: AtomicU32,
+}
+
+impl Keys {
+    pub(crate) fn new(iterations: u32) -> Arc<Keys> {
+        Arc::new(Keys { iterations: AtomicU32::new(iterations) })
+    }
+    /// Iterations of new keys.
+    pub(crate) fn iterations(&self) -> u32 {
+        self.iterations.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_iterations(&self, iterations: u32) {
+        self.iterations.store(iterations, Ordering::Relaxed);
+    }
 }
 
 impl Passwords for Keys {
     fn derive(&self, password: Secret) -> BoxFuture<'static, Result<Vec<u8>, String>> {
-        let iterations = self.iterations;
+        let iterations = self.iterations();
         Box::pin(async move {
             if password.is_empty() {
                 return Err("the password is empty".to_owned());

@@ -1,6 +1,6 @@
 //! `throng serve` and `throng check`: the life of a node from its first line of log to its last.
 //!
-//! SIGTERM and SIGINT drain: listeners close, streams end with `system-shutdown`, what waits for the disk is
+//! SIGHUP reloads (see `reload`). SIGTERM and SIGINT drain: listeners close, streams end with `system-shutdown`, what waits for the disk is
 //! written, and the process exits with 0 within [`DRAIN`].
 
 use std::path::Path;
@@ -12,12 +12,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use net::{Gate, GateLimits, Kind, Listener};
 use stanza::{StreamCondition, StreamError};
 use streams::Connection;
+use throng_core::kept::Kept;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::config::reader::Mistakes;
 use crate::http::{self, Pages};
+use crate::reload::{Door, Running};
 use crate::runtime::{self, Tasks};
 use crate::wire::{self, Wired};
 use crate::{logs, out};
@@ -28,15 +30,32 @@ const DRAIN: Duration = Duration::from_secs(7);
 /// Runs a node until it is told to stop.
 pub(crate) fn serve(path: Option<&Path>) -> Result<()> {
     let config = Config::load(path)?;
-    logs::start(&config.log)?;
+    let level = logs::start(&config.log)?;
     let runtime = runtime::start()?;
-    let result = runtime.block_on(run(&config));
+    let result = runtime.block_on(run(path, config, level));
     // What is still running has had its time.
     runtime.shutdown_timeout(Duration::from_millis(500));
-    result
+    match result? {
+        End::Stop => Ok(()),
+        End::Restart => again(),
+    }
 }
 
-async fn run(config: &Config) -> Result<()> {
+/// What is to be after the end.
+enum End {
+    Stop,
+    Restart,
+}
+
+/// Puts the same command in the place of this one.
+fn again() -> Result<()> {
+    use std::os::unix::process::CommandExt;
+    let program = std::env::current_exe().context("the program cannot be found again")?;
+    let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
+    Err(error).context("the program cannot be started again")
+}
+
+async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<End> {
     let tasks = Tasks(tokio::runtime::Handle::current());
     let mut terminate = signal(SignalKind::terminate()).context("signals cannot be received")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("signals cannot be received")?;
@@ -45,73 +64,94 @@ async fn run(config: &Config) -> Result<()> {
     if admin::connect(&socket).await.is_some() {
         bail!("another node is running on {}; stop it or use another data_dir", config.data_dir.display());
     }
-    let wired = wire::wire(config, &tasks).await?;
-    let password = first_start(config, &wired).await?;
+    let wired = wire::wire(&config, &tasks).await?;
+    let tls = wire::tls(&config)?;
+    let password = first_start(&config, &wired).await?;
 
     let gate = Gate::new(wire::gate_limits(&config.limits));
     // Operators must get in when clients have taken everything.
     let http_gate = Gate::new(GateLimits { connections: 256, ..GateLimits::default() });
-    let ready = Arc::new(AtomicBool::new(false));
-    let pages =
-        Arc::new(Pages { node: wired.node.clone(), registry: wired.registry.clone(), ready: ready.clone() });
-    let mut accepting = Vec::new();
-    let mut places = Vec::new();
+    let (mut places, mut web, mut clients, mut ports) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for listen in &config.listen {
-        let gate = if listen.kind == Kind::Http { http_gate.clone() } else { gate.clone() };
+        let http = listen.kind == Kind::Http;
+        let gate = if http { http_gate.clone() } else { gate.clone() };
         let listener = Listener::bind(listen.kind, listen.address, gate, |port| {
-            port.limits = config.limits.stanza();
-            port.early_limits = config.limits.negotiation();
+            wire::port_limits(port, &config.limits);
         })?;
-        places.push(place(listen.kind, listener.port().local));
-        tracing::info!(kind = listen.kind.name(), address = %listener.port().local, "listening");
-        accepting.push(if listen.kind == Kind::Http {
-            tasks.0.spawn(accept_http(listener, pages.clone()))
+        let local = listener.port().local;
+        places.push(place(listen.kind, local));
+        tracing::info!(kind = listen.kind.name(), address = %local, "listening");
+        if http {
+            web.push(listener);
         } else {
-            tasks.0.spawn(accept(listener, wired.service(config, listen), wired.tls.clone()))
-        });
-    }
-    let admin = Arc::new(Admin {
-        stores: wired.node.stores.clone(),
-        domains: config.domains.clone(),
-        iterations: config.iterations,
-        node: Some(wired.node.clone()),
-    });
-    let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
-    let chores = tasks.0.spawn(chores(wired.node.clone(), wired.tls.clone()));
-    ready.store(true, Ordering::Relaxed);
-    greet(config, &places, password.as_deref());
-
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            _ = hangup.recv() => {
-                tracing::info!("SIGHUP: certificates are read again; other settings need a restart in this version");
-                reload(wired.tls.clone()).await;
-            }
+            ports.push((listen.clone(), listener.slot()));
+            clients.push(listener);
         }
     }
-    tracing::info!(sessions = wired.node.table.sessions(), "stopping");
+    let greeting = greeting(&config, &places, password.as_deref());
+    let admin_stores = wired.node.stores.clone();
+    let running = Arc::new(Running::new(path.map(Into::into), config, wired, tls, gate, ports, level));
+    let node = running.wired.node.clone();
+    let ready = Arc::new(AtomicBool::new(false));
+    let pages = Arc::new(Pages { running: running.clone(), ready: ready.clone() });
+    let mut accepting = Vec::new();
+    for listener in web {
+        accepting.push(tasks.0.spawn(accept_http(listener, pages.clone())));
+    }
+    for (listener, door) in clients.into_iter().zip(&running.doors) {
+        accepting.push(tasks.0.spawn(accept(listener, door.clone())));
+    }
+    let admin = Arc::new(Admin {
+        stores: admin_stores,
+        domains: Vec::new(),
+        keys: running.wired.keys.clone(),
+        running: Some(running.clone()),
+    });
+    let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
+    let chores = tasks.0.spawn(chores(running.clone()));
+    ready.store(true, Ordering::Relaxed);
+    greeting.iter().for_each(|line| out::line(line));
+
+    let end = loop {
+        tokio::select! {
+            _ = terminate.recv() => break End::Stop,
+            _ = interrupt.recv() => break End::Stop,
+            wish = node.shutdown() => break if wish.restart { End::Restart } else { End::Stop },
+            _ = hangup.recv() => {
+                tracing::info!("SIGHUP: the configuration is read again");
+                // Beside this loop: a stop must not wait for a reload.
+                let running = running.clone();
+                tasks.0.spawn(async move {
+                    match running.reload_later().await {
+                        Ok(report) => report.log(),
+                        Err(error) => tracing::error!("nothing was reloaded: {error:#}"),
+                    }
+                });
+            }
+        }
+    };
+    tracing::info!(sessions = node.table.sessions(), "stopping");
     ready.store(false, Ordering::Relaxed);
     for task in &accepting {
         task.abort();
     }
-    drain(&wired).await;
+    drain(&running.wired).await;
     admin_task.abort();
     chores.abort();
     let _ = std::fs::remove_file(&socket);
-    wired.database.close().await;
+    running.wired.database.close().await;
     tracing::info!("stopped");
-    Ok(())
+    Ok(end)
 }
 
-async fn accept(listener: Listener, service: Arc<streams::Service>, tls: Option<Arc<net::tls::Config>>) {
+async fn accept(listener: Listener, door: Arc<Door>) {
     let runtime = tokio::runtime::Handle::current();
     loop {
         let accepted = listener.accept().await;
-        match accepted.into_stream(tls.as_deref()) {
+        let service = door.service();
+        match accepted.into_stream(service.tls.as_deref()) {
             Ok((stream, pass)) => {
-                runtime.spawn(Connection::new(stream, pass, service.clone()));
+                runtime.spawn(Connection::new(stream, pass, service));
             }
             Err(error) => tracing::warn!(%error, "a connection could not be served"),
         }
@@ -126,16 +166,16 @@ async fn accept_http(listener: Listener, pages: Arc<Pages>) {
 }
 
 /// What happens by the clock: alarms every second, certificates every five, expiry every hour.
-async fn chores(node: Arc<throng_core::Node>, tls: Option<Arc<net::tls::Config>>) {
+async fn chores(running: Arc<Running>) {
+    let node = running.wired.node.clone();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     for second in 0_u64.. {
-        tick.tick().await;
+        let due = tick.tick().await;
+        running.vitals.late(due.elapsed());
         node.sweep();
-        if second % 5 == 4
-            && let Some(tls) = tls.clone()
-        {
-            reload(Some(tls)).await;
+        if second % 5 == 4 {
+            refresh(&running).await;
         }
         if second % 3600 == 3599 {
             let now = node.clock.unix_millis();
@@ -148,9 +188,9 @@ async fn chores(node: Arc<throng_core::Node>, tls: Option<Arc<net::tls::Config>>
 }
 
 /// Reads certificates again if their files changed.
-async fn reload(tls: Option<Arc<net::tls::Config>>) {
-    let Some(tls) = tls else { return };
-    match tokio::task::spawn_blocking(move || tls.reload()).await {
+async fn refresh(running: &Arc<Running>) {
+    let running = running.clone();
+    match tokio::task::spawn_blocking(move || running.refresh_certificates()).await {
         Ok(net::tls::Reload::Reloaded) => tracing::info!("certificates are loaded again"),
         Ok(net::tls::Reload::Kept(reason)) => {
             tracing::error!(reason, "the new certificates cannot be used; the old ones stay");
@@ -210,20 +250,25 @@ fn place(kind: Kind, address: std::net::SocketAddr) -> String {
 }
 
 /// Says where to go.
-fn greet(config: &Config, places: &[String], password: Option<&str>) {
-    out::line(&format!("Throng {} serves {}", env!("CARGO_PKG_VERSION"), config.domains.join(", ")));
-    for place in places {
-        out::line(&format!("  {place}"));
-    }
+fn greeting(config: &Config, places: &[String], password: Option<&str>) -> Vec<String> {
+    let mut lines =
+        vec![format!("Throng {} serves {}", env!("CARGO_PKG_VERSION"), config.domains.join(", "))];
+    lines.extend(places.iter().map(|place| format!("  {place}")));
     if let (Some(password), Some(admin)) = (password, config.admins.first()) {
-        out::line(&format!("  administrator  {admin}, password {password} (shown only this once)"));
+        lines.push(format!("  administrator  {admin}, password {password} (shown only this once)"));
     }
-    out::line(&format!("  add a user     throng account add alice@{}", config.domain()));
-    out::line("Stop with Ctrl-C.");
+    lines.push(format!("  add a user     throng account add alice@{}", config.domain()));
+    lines.push("Stop with Ctrl-C.".to_owned());
+    lines
 }
 
 /// Validates everything that can be validated without serving.
-pub(crate) fn check(path: Option<&Path>) -> Result<()> {
+pub(crate) fn check(path: Option<&Path>, compliance: bool) -> Result<()> {
+    if compliance {
+        let config = Config::load(path)?;
+        crate::compliance::report(&config)?.iter().for_each(|line| out::line(line));
+        return Ok(());
+    }
     let faults = match Config::load(path) {
         Ok(config) => {
             logs::start(&config.log)?;
@@ -255,7 +300,7 @@ async fn examine(config: &Config) -> Vec<String> {
             faults.push(format!("{error:#}"));
         }
     };
-    note(wire::hosts(config).map(drop));
+    note(wire::hosts(config, &Kept::default()).map(drop));
     note(
         std::fs::create_dir_all(&config.data_dir)
             .with_context(|| format!("the directory {} cannot be made", config.data_dir.display())),

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use store_sql::SqlStores;
 use streams::Service;
+use throng_core::kept::Kept;
 use throng_core::metrics::Metrics;
 use throng_core::{Host, Hosts, Node};
 
@@ -21,7 +22,9 @@ use crate::runtime::Tasks;
 pub(crate) struct Wired {
     pub(crate) node: Arc<Node>,
     pub(crate) database: Arc<SqlStores>,
-    pub(crate) tls: Option<Arc<net::tls::Config>>,
+    pub(crate) keys: Arc<Keys>,
+    /// What features keep over reloads.
+    pub(crate) kept: Kept,
     pub(crate) registry: Arc<Mutex<Registry>>,
     secret: Secret,
 }
@@ -34,11 +37,11 @@ pub(crate) async fn open_database(config: &Config, tasks: &Tasks) -> Result<Arc<
 }
 
 /// Builds all hosts.
-pub(crate) fn hosts(config: &Config) -> Result<Hosts> {
+pub(crate) fn hosts(config: &Config, kept: &Kept) -> Result<Hosts> {
     let mut hosts = Hosts::new();
     for domain in &config.domains {
         let enabled = features::registry::enable(&config.modules_of(domain)).map_err(|e| anyhow!("{e}"))?;
-        let host = Host::build(domain, &enabled, &config.limits)?;
+        let host = Host::build_with(domain, &enabled, &config.limits, kept)?;
         hosts.insert(host.domain().to_owned(), Arc::new(host));
     }
     Ok(hosts)
@@ -55,6 +58,12 @@ pub(crate) fn gate_limits(limits: &throng_core::Limits) -> net::GateLimits {
         new_per_second: rate,
         new_burst: if burst == 0 { rate.saturating_mul(10) } else { burst },
     }
+}
+
+/// What a port lets its connections send.
+pub(crate) fn port_limits(port: &mut net::Port, limits: &throng_core::Limits) {
+    port.limits = limits.stanza();
+    port.early_limits = limits.negotiation();
 }
 
 /// Loads certificates, or makes them.
@@ -81,8 +90,9 @@ pub(crate) fn tls(config: &Config) -> Result<Option<Arc<net::tls::Config>>> {
 pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
     std::fs::create_dir_all(&config.data_dir)
         .with_context(|| format!("the directory {} cannot be made", config.data_dir.display()))?;
-    let hosts = hosts(config)?;
-    let tls = tls(config)?;
+    let kept = Kept::default();
+    let hosts = hosts(config, &kept)?;
+    let keys = Keys::new(config.iterations);
     let database = open_database(config, tasks).await?;
     let stores = database.stores();
     let fresh = base::id::random_bytes::<32>();
@@ -98,21 +108,21 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
         metrics,
         limits: config.limits.clone(),
         admins: config.admins.iter().filter_map(|a| jid::Jid::parse(a).ok()).collect(),
-        passwords: Arc::new(Keys { iterations: config.iterations }),
+        passwords: keys.clone(),
         version: env!("CARGO_PKG_VERSION"),
     });
-    Ok(Wired { node, database, tls, registry: Arc::new(Mutex::new(registry)), secret: Secret::new(secret) })
+    let (registry, secret) = (Arc::new(Mutex::new(registry)), Secret::new(secret));
+    Ok(Wired { node, database, keys, kept, registry, secret })
 }
 
 impl Wired {
     /// What the connections of one listener share.
-    pub(crate) fn service(&self, config: &Config, listen: &Listen) -> Arc<Service> {
-        Service::new(
-            self.node.clone(),
-            self.tls.clone(),
-            config.policy(listen),
-            &self.secret,
-            config.domain().to_owned(),
-        )
+    pub(crate) fn service(
+        &self,
+        config: &Config,
+        listen: &Listen,
+        tls: Option<Arc<net::tls::Config>>,
+    ) -> Arc<Service> {
+        Service::new(self.node.clone(), tls, config.policy(listen), &self.secret, config.domain().to_owned())
     }
 }

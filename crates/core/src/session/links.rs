@@ -66,6 +66,13 @@ impl Links {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Bytes in all queues. Locks every connection once: for who asks, not for every second.
+    pub fn queued_bytes(&self) -> u64 {
+        let of = |shard: &Mutex<HashMap<u64, Arc<Link>, Hash>>| {
+            shard.lock().values().map(|link| u64::from(link.queued_bytes())).sum::<u64>()
+        };
+        self.shards.iter().map(of).sum()
+    }
     /// Rings every alarm that is due.
     pub fn sweep(&self, now: u32) {
         for shard in &self.shards {

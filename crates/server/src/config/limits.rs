@@ -4,6 +4,50 @@ use throng_core::Limits;
 
 use super::reader::Section;
 
+/// Each limit with its range.
+macro_rules! each {
+    ($then:ident) => {
+        $then! {
+            // RFC 6120 section 13.12: no limit below 10 000 bytes.
+            stanza_bytes: 10_000..=16_777_216,
+            negotiation_bytes: 10_000..=1_048_576,
+            negotiation_seconds: 1..=3_600,
+            auth_attempts: 2..=10,
+            login_window_seconds: 10..=86_400,
+            login_failures_per_pair: 1..=1_000_000,
+            login_failures_per_address: 1..=1_000_000,
+            // Counted in 128 groups: more would not be told apart.
+            login_accounts_per_address: 1..=200,
+            login_failures_per_account: 1..=1_000_000,
+            idle_seconds: 5..=86_400,
+            ping_seconds: 1..=3_600,
+            blocked_seconds: 1..=3_600,
+            queue_message_bytes: 16_384..=1_073_741_824,
+            queue_presence_bytes: 16_384..=1_073_741_824,
+            queue_control_bytes: 16_384..=1_073_741_824,
+            sessions_per_account: 1..=1_000,
+            roster_items: 10..=1_000_000,
+            directed_presence: 1..=10_000,
+            resource_bytes: 16..=1_023,
+            connections: 1..=10_000_000,
+            connections_per_address: 1..=10_000_000,
+            half_open: 1..=10_000_000,
+            stanzas_per_second: 0..=1_000_000,
+            stanzas_burst: 0..=10_000_000,
+            bytes_per_second: 0..=1_000_000_000,
+            bytes_burst: 0..=1_000_000_000,
+            broadcasts_per_minute: 0..=1_000_000,
+            broadcasts_burst: 0..=1_000_000,
+            directed_per_minute: 0..=1_000_000,
+            directed_burst: 0..=1_000_000,
+            roster_changes_per_minute: 0..=1_000_000,
+            roster_changes_burst: 0..=1_000_000,
+            new_connections_per_second: 0..=1_000_000,
+            new_connections_burst: 0..=1_000_000,
+        }
+    };
+}
+
 pub(super) fn limits(mut section: Section) -> Limits {
     let mut limits = Limits::default();
     macro_rules! take {
@@ -13,44 +57,21 @@ pub(super) fn limits(mut section: Section) -> Limits {
             }
         )*};
     }
-    take! {
-        // RFC 6120 section 13.12: no limit below 10 000 bytes.
-        stanza_bytes: 10_000..=16_777_216,
-        negotiation_bytes: 10_000..=1_048_576,
-        negotiation_seconds: 1..=3_600,
-        auth_attempts: 2..=10,
-        login_window_seconds: 10..=86_400,
-        login_failures_per_pair: 1..=1_000_000,
-        login_failures_per_address: 1..=1_000_000,
-        // Counted in 128 groups: more would not be told apart.
-        login_accounts_per_address: 1..=200,
-        login_failures_per_account: 1..=1_000_000,
-        idle_seconds: 5..=86_400,
-        ping_seconds: 1..=3_600,
-        blocked_seconds: 1..=3_600,
-        queue_message_bytes: 16_384..=1_073_741_824,
-        queue_presence_bytes: 16_384..=1_073_741_824,
-        queue_control_bytes: 16_384..=1_073_741_824,
-        sessions_per_account: 1..=1_000,
-        roster_items: 10..=1_000_000,
-        directed_presence: 1..=10_000,
-        resource_bytes: 16..=1_023,
-        connections: 1..=10_000_000,
-        connections_per_address: 1..=10_000_000,
-        half_open: 1..=10_000_000,
-        stanzas_per_second: 0..=1_000_000,
-        stanzas_burst: 0..=10_000_000,
-        bytes_per_second: 0..=1_000_000_000,
-        bytes_burst: 0..=1_000_000_000,
-        broadcasts_per_minute: 0..=1_000_000,
-        broadcasts_burst: 0..=1_000_000,
-        directed_per_minute: 0..=1_000_000,
-        directed_burst: 0..=1_000_000,
-        roster_changes_per_minute: 0..=1_000_000,
-        roster_changes_burst: 0..=1_000_000,
-        new_connections_per_second: 0..=1_000_000,
-        new_connections_burst: 0..=1_000_000,
-    }
+    each!(take);
     section.finish();
     limits
+}
+
+/// The names of the limits that differ.
+pub(crate) fn changed(old: &Limits, new: &Limits) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    macro_rules! compare {
+        ($($name:ident: $low:literal ..= $high:literal),* $(,)?) => {$(
+            if old.$name != new.$name {
+                names.push(stringify!($name));
+            }
+        )*};
+    }
+    each!(compare);
+    names
 }

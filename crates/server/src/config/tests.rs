@@ -7,7 +7,7 @@ use throng_core::feature::Value;
 use super::*;
 
 fn read(text: &str) -> Result<Config> {
-    Config::from_table(text.parse()?)
+    Config::from_text(text)
 }
 fn wrong(text: &str) -> String {
     format!("{:#}", read(text).unwrap_err())

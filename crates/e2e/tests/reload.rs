@@ -1,0 +1,351 @@
+//! A running node takes over another configuration: `throng reload` and SIGHUP with clients that stay, a file that is wrong,
+//! traffic meanwhile; and what an operator reads of it, `throng status` and `throng top --once`.
+//!
+//! Each test starts the program of its own in a folder of its own. Clients are sockets and text: what they see is the
+//! point, and they must stay connected over several steps.
+//!
+//! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
+//! stale binary is tested as it is.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the lints exempt functions marked as tests, not what those call"
+)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const PASSWORD: &str = "correct horse";
+
+/// A folder, its configuration and the node in it.
+struct Node {
+    folder: PathBuf,
+    port: u16,
+    http: u16,
+    process: Option<Child>,
+}
+
+impl Node {
+    /// A node with this configuration besides its listeners, and accounts.
+    fn start(name: &str, more: &str, accounts: &[&str]) -> Node {
+        let folder = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let ports = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
+        let [port, http] = ports.map(|l| l.local_addr().expect("a bound port").port());
+        let mut node = Node { folder, port, http, process: None };
+        node.configure(more);
+        for account in accounts {
+            node.good(&["account", "add", "--password", PASSWORD, account, "--config", "throng.toml"]);
+        }
+        let log = fs::File::create(node.folder.join("log")).expect("a log");
+        let mut command = node.command(&["serve", "--config", "throng.toml"]);
+        command.stdout(log.try_clone().expect("a log")).stderr(log);
+        node.process = Some(command.spawn().expect("throng starts"));
+        assert!(
+            poll(|| TcpStream::connect((Ipv4Addr::LOCALHOST, node.port)).ok()).is_some(),
+            "{}",
+            node.log()
+        );
+        // The greeting comes when everything listens.
+        assert!(poll(|| node.log().contains("Stop with").then_some(())).is_some(), "{}", node.log());
+        node
+    }
+    fn configure(&self, more: &str) {
+        let Node { port, http, .. } = self;
+        let text = format!(
+            "data_dir = 'data'\n{more}\n[[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\ntls = 'off'\n\
+             plain_without_tls = true\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
+        );
+        fs::write(self.folder.join("throng.toml"), text).expect("a configuration");
+    }
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(throng());
+        command.args(words).current_dir(&self.folder).stdin(Stdio::null());
+        command
+    }
+    fn run(&self, words: &[&str]) -> Output {
+        self.command(words).output().expect("throng ends")
+    }
+    /// What a command printed that must succeed.
+    fn good(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words:?}: {}\n{}", text(&output), self.log());
+        text(&output)
+    }
+    fn reload(&self) -> String {
+        self.good(&["reload", "--config", "throng.toml"])
+    }
+    fn hang_up(&self) {
+        let process = self.process.as_ref().expect("a running node").id();
+        let sent = Command::new("sh").args(["-c", &format!("kill -HUP {process}")]).status();
+        assert!(sent.expect("sh").success());
+    }
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+    fn logged(&self, what: &str) {
+        assert!(poll(|| self.log().contains(what).then_some(())).is_some(), "no {what} in {}", self.log());
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// A client: a socket, and what came that was not looked at yet.
+struct Client {
+    socket: TcpStream,
+    heard: String,
+}
+
+impl Client {
+    /// A stream whose features are still unread.
+    fn open(node: &Node, domain: &str) -> Client {
+        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, node.port)).expect("a connection");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let mut client = Client { socket, heard: String::new() };
+        client.header(domain);
+        client
+    }
+    fn header(&mut self, domain: &str) {
+        self.send(&format!(
+            "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='{domain}' \
+             version='1.0'>"
+        ));
+    }
+    fn login(node: &Node, jid: &str) -> Client {
+        let (user, domain) = jid.split_once('@').expect("an address");
+        let mut client = Client::open(node, domain);
+        client.until("</stream:features>");
+        let plain = base64(format!("\0{user}\0{PASSWORD}").as_bytes());
+        client.send(&format!(
+            "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{plain}</auth>"
+        ));
+        client.until("<success");
+        client.header(domain);
+        client.until("</stream:features>");
+        client.send("<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>");
+        client.until("</iq>");
+        client
+    }
+    fn send(&mut self, text: &str) {
+        self.socket.write_all(text.as_bytes()).expect("the node reads");
+    }
+    /// Everything up to and with this; panics at the end of the stream.
+    fn until(&mut self, what: &str) -> String {
+        loop {
+            if let Some(at) = self.heard.find(what) {
+                let rest = self.heard.split_off(at + what.len());
+                return std::mem::replace(&mut self.heard, rest);
+            }
+            let mut buffer = [0; 4096];
+            let count = self.socket.read(&mut buffer).unwrap_or(0);
+            assert!(count > 0, "no {what} in {}", self.heard);
+            self.heard.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    }
+    /// Whether the node answers a request for its time.
+    fn asks_time(&mut self, domain: &str) -> bool {
+        self.send(&format!("<iq type='get' id='t' to='{domain}'><time xmlns='urn:xmpp:time'/></iq>"));
+        let answer = self.until("</iq>");
+        assert!(answer.contains("<utc>") || answer.contains("<service-unavailable"), "{answer}");
+        answer.contains("<utc>")
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for chunk in bytes.chunks(3) {
+        let n = chunk.iter().fold(0_u32, |n, b| n << 8 | u32::from(*b)) << (8 * (3 - chunk.len()));
+        for place in 0..4 {
+            let sign = SIGNS[(n >> (18 - 6 * place)) as usize & 63];
+            out.push(if place <= chunk.len() { char::from(sign) } else { '=' });
+        }
+    }
+    out
+}
+
+fn throng() -> PathBuf {
+    let own = std::env::current_exe().expect("the path of the test");
+    let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
+    assert!(path.is_file(), "{} is missing: run `cargo build -p throng-server`", path.display());
+    path
+}
+
+fn text(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+fn poll<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let glance = Duration::from_millis(50);
+    for _ in 0..PATIENCE.as_millis() / glance.as_millis() {
+        if let Some(seen) = look() {
+            return Some(seen);
+        }
+        std::thread::sleep(glance);
+    }
+    None
+}
+
+#[test]
+fn a_reload_reaches_live_sessions_and_says_what_needs_a_restart() {
+    let both = "domains = ['a.test', 'b.test']\n";
+    let node = Node::start("reload", both, &["romeo@a.test", "juliet@b.test"]);
+    let mut romeo = Client::login(&node, "romeo@a.test");
+    let mut juliet = Client::login(&node, "juliet@b.test");
+    assert!(romeo.asks_time("a.test") && juliet.asks_time("b.test"));
+
+    // One domain without a module.
+    node.configure(&format!("{both}[domain.'b.test'.modules]\ntime = false\n"));
+    assert_eq!(node.reload(), "applied: modules of b.test: time\n");
+    assert!(romeo.asks_time("a.test") && !juliet.asks_time("b.test"));
+
+    // A domain goes, another comes; one thing has to wait.
+    node.configure(
+        "domains = ['a.test', 'c.test']\nadmins = ['romeo@a.test']\n[storage]\npool_size = 5\n\
+         [limits]\nidle_seconds = 300\n[log]\nlevel = 'debug'\n",
+    );
+    let said = node.reload();
+    for line in [
+        "applied: log level debug",
+        "applied: limits: idle_seconds",
+        "applied: administrators romeo@a.test",
+        "applied: domain c.test is served",
+        "applied: domain b.test is gone",
+        "applied: 1 sessions of domains that are gone were ended",
+        "needs a restart: [storage] pool_size",
+    ] {
+        assert!(said.lines().any(|l| l == line), "no \"{line}\" in:\n{said}");
+    }
+    assert!(juliet.until("</stream:stream>").contains("<host-gone"));
+    assert!(romeo.asks_time("a.test"), "others stay");
+    node.good(&["account", "add", "--password", PASSWORD, "paris@c.test", "--config", "throng.toml"]);
+    assert!(Client::login(&node, "paris@c.test").asks_time("c.test"));
+    let mut late = Client::open(&node, "b.test");
+    assert!(late.until("</stream:stream>").contains("<host-unknown"));
+
+    // Again: there is nothing new, and the restart is still due.
+    assert_eq!(node.reload(), "nothing to apply\nneeds a restart: [storage] pool_size\n");
+}
+
+#[test]
+fn a_file_that_is_wrong_changes_nothing() {
+    let node = Node::start("wrong", "domains = ['a.test']\n", &["romeo@a.test"]);
+    let mut romeo = Client::login(&node, "romeo@a.test");
+    node.configure(
+        "domains = ['a.test']\nadmin = 3\n[log]\nlevel = 'debug'\n[modules]\ntime = false\n[limits]\nidle = 5\n",
+    );
+    let output = node.run(&["reload", "--config", "throng.toml"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output);
+    for part in ["nothing was changed", "unknown key \"admin\"", "unknown key \"idle\" in [limits]"] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    assert!(romeo.asks_time("a.test"));
+    // Not even TOML.
+    fs::write(node.folder.join("throng.toml"), "data_dir = 'data'\ndomains = [").expect("a file");
+    let output = node.run(&["reload", "--config", "throng.toml"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("is not valid TOML"), "{}", text(&output));
+    assert!(romeo.asks_time("a.test"));
+    // SIGHUP says the same in the log.
+    node.hang_up();
+    node.logged("nothing was reloaded: throng.toml is not valid TOML");
+}
+
+#[test]
+fn sighup_changes_logins_for_those_who_come_and_leaves_those_who_are_there() {
+    let node = Node::start("hup", "domains = ['a.test', 'b.test']\n", &["romeo@a.test"]);
+    let mut romeo = Client::login(&node, "romeo@a.test");
+    let offers =
+        |domain: &str| Client::open(&node, domain).until("</stream:features>").contains("<mechanism>PLAIN<");
+    assert!(offers("a.test") && offers("b.test"));
+    node.configure("domains = ['a.test', 'b.test']\n[domain.'a.test'.auth]\nmechanisms = ['SCRAM-SHA-1']\n");
+    node.hang_up();
+    node.logged("logins of a.test");
+    assert!(!offers("a.test") && offers("b.test"));
+    assert!(romeo.asks_time("a.test"));
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_while_reloads_go_on() {
+    const MESSAGES: u32 = 400;
+    let node = Node::start("traffic", "domains = ['a.test']\n", &["romeo@a.test", "juliet@a.test"]);
+    let mut romeo = Client::login(&node, "romeo@a.test");
+    let mut juliet = Client::login(&node, "juliet@a.test");
+    let sender = std::thread::spawn(move || {
+        for n in 0..MESSAGES {
+            // Half of them while she is away.
+            romeo.send(&format!(
+                "<message to='juliet@a.test' type='chat' id='m{n}'><body>n{n};</body></message>"
+            ));
+            if n % 20 == 0 {
+                romeo.asks_time("a.test");
+            }
+        }
+        romeo.asks_time("a.test");
+        romeo
+    });
+    for round in 0..12 {
+        let limit = 5000 + round;
+        node.configure(&format!(
+            "domains = ['a.test']\n[modules.offline]\nlimit = {limit}\n[limits]\nidle_seconds = {}\n",
+            200 + round
+        ));
+        node.reload();
+        match round {
+            3 => juliet.send("<presence/>"),
+            6 => juliet.send("<presence type='unavailable'/>"),
+            8 => juliet.send("<presence/>"),
+            _ => {}
+        }
+    }
+    let mut romeo = sender.join().expect("the sender");
+    let mut got = Vec::new();
+    while got.len() < MESSAGES as usize {
+        let text = juliet.until(";</body>");
+        let number = text.rsplit_once("<body>n").expect("a number").1.trim_end_matches(";</body>");
+        got.push(number.parse::<u32>().expect("a number"));
+    }
+    assert_eq!(got, (0..MESSAGES).collect::<Vec<_>>());
+    assert!(juliet.asks_time("a.test") && !juliet.heard.contains("<body>"), "{}", juliet.heard);
+    assert!(romeo.asks_time("a.test") && !romeo.heard.contains("<error"), "{}", romeo.heard);
+}
+
+#[test]
+fn an_operator_sees_what_goes_on() {
+    let node = Node::start("top", "domains = ['a.test']\n", &["romeo@a.test"]);
+    let mut romeo = Client::login(&node, "romeo@a.test");
+    romeo.send("<presence/>");
+    assert!(romeo.asks_time("a.test"));
+    let picture = node.good(&["top", "--once", "--config", "throng.toml"]);
+    assert!(picture.lines().count() <= 24 && picture.lines().all(|l| l.chars().count() <= 80), "{picture}");
+    for part in ["users 1  sessions 1", "streams c2s 1", "messages in", "lag ", "q quits"] {
+        assert!(picture.contains(part), "no {part} in:\n{picture}");
+    }
+    let status: serde_json::Value =
+        serde_json::from_str(&node.good(&["status", "--json", "--config", "throng.toml"])).expect("JSON");
+    assert_eq!(status["logins_by_mechanism"]["PLAIN"], 1);
+    assert_eq!(status["streams"]["c2s"], 1);
+    assert!(status["cpu_seconds"].as_f64().expect("a number") > 0.0);
+    let lines = node.good(&["status", "--config", "throng.toml"]);
+    assert!(lines.contains("accounts online") && lines.contains("connections refused rate"), "{lines}");
+    let suites = node.good(&["check", "--compliance", "--config", "throng.toml"]);
+    assert!(suites.contains("Core, server: ") && suites.contains("module disco"), "{suites}");
+    assert!(suites.contains("a [[listen]] has tls = \"off\""), "{suites}");
+}

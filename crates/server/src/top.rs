@@ -1,0 +1,385 @@
+//! `throng top`: the figures of a running node, once a second, until q.
+//!
+//! The node answers the same question as for `throng status` once a second; what a second and ten of them brought is
+//! computed here. The terminal has its second screen and no echo meanwhile, and gets both back at the end.
+//!
+//! Left out: colours, and keys other than q. The trap: everything that can end this loop must go through [`Screen`]'s drop,
+//! so signals are keys here: Ctrl-C arrives as a byte.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use base::clock::{Clock, Millis, SystemClock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use serde_json::Value;
+
+use crate::admin::{Answer, Request};
+use crate::config::Config;
+use crate::out;
+
+/// Seconds over which the second column is averaged.
+const SPAN: usize = 10;
+/// What is assumed where the terminal does not say.
+const SIZE: (usize, usize) = (80, 24);
+
+/// Shows the figures.
+pub(crate) fn command(config: Option<&Path>, once: bool) -> Result<()> {
+    let socket = Config::load(config)?.socket();
+    let stream = UnixStream::connect(&socket).with_context(|| {
+        format!("no node is running on {}; start one with: throng serve", socket.display())
+    })?;
+    let mut node = Source { stream: BufReader::new(stream), clock: SystemClock::new() };
+    let mut history = History::default();
+    history.push(node.ask()?);
+    if once || !std::io::stdout().is_terminal() {
+        pause(1000, None);
+        history.push(node.ask()?);
+        frame(&history, SIZE).iter().for_each(|line| out::line(line.trim_end()));
+        return Ok(());
+    }
+    let mut screen = Screen::open().context("the terminal cannot be used; try --once")?;
+    loop {
+        screen.show(&frame(&history, size()))?;
+        let asked = node.clock.now();
+        while node.clock.now().since(asked) < 1000 {
+            let left = 1000 - node.clock.now().since(asked);
+            if pause(left, Some(std::io::stdin())) && quits(&read_keys()) {
+                return Ok(());
+            }
+        }
+        history.push(node.ask()?);
+    }
+}
+
+/// The connection to the node.
+struct Source {
+    stream: BufReader<UnixStream>,
+    clock: SystemClock,
+}
+
+impl Source {
+    fn ask(&mut self) -> Result<Sample> {
+        let mut line = serde_json::to_vec(&Request::Status)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).context("the node is gone")?;
+        let mut answer = String::new();
+        self.stream.read_line(&mut answer).context("the node is gone")?;
+        let answer: Answer = serde_json::from_str(&answer).map_err(|_| anyhow!("the node is gone"))?;
+        if let Some(error) = answer.error {
+            return Err(anyhow!(error));
+        }
+        Ok(Sample { at: self.clock.now(), figures: answer.status.unwrap_or_default() })
+    }
+}
+
+/// One answer of the node.
+#[derive(Clone, Debug)]
+struct Sample {
+    at: Millis,
+    figures: Value,
+}
+
+impl Sample {
+    fn number(&self, path: &str) -> f64 {
+        self.find(path).and_then(Value::as_f64).unwrap_or_default()
+    }
+    fn text(&self, key: &str) -> &str {
+        self.figures[key].as_str().unwrap_or_default()
+    }
+    /// `queued_bytes`, `limited.bytes`
+    fn find(&self, path: &str) -> Option<&Value> {
+        path.split('.').try_fold(&self.figures, |value, key| value.get(key))
+    }
+    /// The parts of an object as `name value`, those above zero unless all are.
+    fn parts(&self, key: &str) -> String {
+        let all = self.figures[key].as_object();
+        let shown = all.into_iter().flatten().filter(|(_, value)| value.as_f64().unwrap_or_default() > 0.0);
+        let list: Vec<String> =
+            shown.map(|(name, value)| format!("{name} {}", whole(value_of(value)))).collect();
+        if list.is_empty() { "none".to_owned() } else { list.join("  ") }
+    }
+}
+
+fn value_of(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_default()
+}
+
+/// The last answers, the newest last.
+#[derive(Default)]
+struct History(VecDeque<Sample>);
+
+impl History {
+    fn push(&mut self, sample: Sample) {
+        // A node that was started again counts from zero.
+        if self.0.back().is_some_and(|last| sample.number("up_seconds") < last.number("up_seconds")) {
+            self.0.clear();
+        }
+        self.0.push_back(sample);
+        if self.0.len() > SPAN + 1 {
+            self.0.pop_front();
+        }
+    }
+    /// What a counter grew by in a second, over this many seconds at most.
+    fn rate(&self, path: &str, seconds: usize) -> f64 {
+        let Some(now) = self.0.back() else { return 0.0 };
+        let first = self.0.len().saturating_sub(seconds + 1);
+        let then = &self.0[first];
+        let span = now.at.since(then.at) as f64 / 1000.0;
+        if span <= 0.0 { 0.0 } else { (now.number(path) - then.number(path)).max(0.0) / span }
+    }
+}
+
+/// What grows, as rows: title and path.
+const RATES: [(&str, &str); 12] = [
+    ("logins", "logins"),
+    ("failed logins", "login_failures"),
+    ("messages in", "messages_in"),
+    ("messages out", "messages_out"),
+    ("presence in", "presence_in"),
+    ("presence out", "presence_out"),
+    ("IQ in", "iq_in"),
+    ("IQ out", "iq_out"),
+    ("stored for later", "offline_stored"),
+    ("delivered later", "offline_delivered"),
+    ("waited for storage", "waited"),
+    ("sent back", "sent_back"),
+];
+
+/// One picture. No line is wider than the terminal, and there are no more lines than it has.
+fn frame(history: &History, (width, height): (usize, usize)) -> Vec<String> {
+    let Some(now) = history.0.back() else { return Vec::new() };
+    let count = |path: &str| whole(now.number(path));
+    let mut lines = vec![
+        format!(
+            "Throng {}   {}   up {}",
+            now.text("version"),
+            now.text("domains"),
+            span(now.number("up_seconds") as u64)
+        ),
+        format!(
+            "online  users {}  sessions {}  connections {}  half open {}",
+            count("accounts_online"),
+            count("sessions"),
+            count("connections"),
+            count("half_open")
+        ),
+        format!("streams {}", now.parts("streams")),
+        format!(
+            "CPU {:.0} %  memory {}  queues {}  lag {} ms, of a minute {} ms",
+            history.rate("cpu_seconds", 1) * 100.0,
+            bytes(now.number("memory_bytes")),
+            bytes(now.number("queued_bytes")),
+            now.number("lag_ms"),
+            now.number("lag_max_ms")
+        ),
+        format!(
+            "storage round trips {}/s  commits {}/s",
+            rate(history.rate("database_round_trips", 1)),
+            rate(history.rate("database_commits", 1))
+        ),
+        String::new(),
+        format!("{:<20}{:>12}{:>12}{:>16}", "", "now/s", "10 s/s", "total"),
+    ];
+    for (title, path) in RATES {
+        let (one, ten) = (history.rate(path, 1), history.rate(path, SPAN));
+        lines.push(format!("{title:<20}{:>12}{:>12}{:>16}", rate(one), rate(ten), count(path)));
+    }
+    lines.push(String::new());
+    lines.push(format!(
+        "dropped  presence {}  queue full {}",
+        count("presence_dropped"),
+        count("queue_full")
+    ));
+    lines.push(format!("limited  {}", now.parts("limited")));
+    lines.push(format!("refused  {}", now.parts("connections_refused")));
+    lines.push("q quits".to_owned());
+    if lines.len() > height {
+        // The last line says how to leave: it stays.
+        lines.drain(height.saturating_sub(1)..lines.len() - 1);
+    }
+    lines.into_iter().map(|line| line.chars().take(width).collect()).collect()
+}
+
+fn span(seconds: u64) -> String {
+    let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
+    let clock = format!("{hours:02}:{:02}:{:02}", seconds / 60 % 60, seconds % 60);
+    if days > 0 { format!("{days} d {clock}") } else { clock }
+}
+
+/// With a space between thousands.
+fn whole(value: f64) -> String {
+    let digits = format!("{:.0}", value.max(0.0));
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn rate(value: f64) -> String {
+    if value > 0.0 && value < 9.95 { format!("{value:.1}") } else { whole(value) }
+}
+
+fn bytes(value: f64) -> String {
+    match value {
+        v if v < 10_000.0 => format!("{} B", whole(v)),
+        v if v < 10_000_000.0 => format!("{} kB", whole(v / 1e3)),
+        v => format!("{} MB", whole(v / 1e6)),
+    }
+}
+
+/// Columns and lines of the terminal.
+fn size() -> (usize, usize) {
+    let Ok(size) = tcgetwinsize(std::io::stdout()) else { return SIZE };
+    let or = |value: u16, otherwise: usize| if value == 0 { otherwise } else { usize::from(value) };
+    (or(size.ws_col, SIZE.0), or(size.ws_row, SIZE.1))
+}
+
+/// Waits; true if there is something to read before the time is up.
+fn pause(ms: u64, keys: Option<std::io::Stdin>) -> bool {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(ms / 1000).unwrap_or(1),
+        tv_nsec: i64::try_from(ms % 1000 * 1_000_000).unwrap_or(0),
+    };
+    match &keys {
+        Some(keys) => poll(&mut [PollFd::new(keys, PollFlags::IN)], Some(&timeout)).is_ok_and(|n| n > 0),
+        None => poll(&mut [], Some(&timeout)).is_ok_and(|n| n > 0),
+    }
+}
+
+/// What was typed. Nothing at the end of the input, which is a wish to quit as well.
+fn read_keys() -> Vec<u8> {
+    let mut keys = [0; 64];
+    let count = rustix::io::read(std::io::stdin(), &mut keys).unwrap_or(0);
+    keys[..count].to_vec()
+}
+
+/// q, Q, Ctrl-C, Ctrl-D, or that the terminal is gone.
+fn quits(keys: &[u8]) -> bool {
+    keys.is_empty() || keys.iter().any(|key| matches!(key, b'q' | b'Q' | 3 | 4))
+}
+
+/// The second screen of the terminal, without echo.
+struct Screen {
+    before: Termios,
+}
+
+impl Screen {
+    fn open() -> Result<Screen> {
+        let before = tcgetattr(std::io::stdin())?;
+        let mut raw = before.clone();
+        raw.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
+        tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)?;
+        let screen = Screen { before };
+        // The second screen, no cursor.
+        screen.write("\x1b[?1049h\x1b[?25l")?;
+        Ok(screen)
+    }
+    fn write(&self, text: &str) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+    /// In one piece, so that no half picture is ever seen.
+    fn show(&mut self, lines: &[String]) -> Result<()> {
+        let mut text = String::from("\x1b[H");
+        for (at, line) in lines.iter().enumerate() {
+            if at > 0 {
+                text.push_str("\r\n");
+            }
+            text.push_str("\x1b[K");
+            text.push_str(line);
+        }
+        text.push_str("\x1b[J");
+        Ok(self.write(&text)?)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.write("\x1b[?25h\x1b[?1049l");
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn sample(second: u64, messages: u64) -> Sample {
+        let figures = json!({
+            "version": "0.1.0", "domains": "example.org, example.net", "up_seconds": 90_000 + second,
+            "accounts_online": 1_234_567, "sessions": 1_300_000, "connections": 1_300_010, "half_open": 10,
+            "streams": {"c2s": 300_000, "c2s-tls": 1_000_000}, "messages_in": messages,
+            "memory_bytes": 2_600_000_000_u64, "queued_bytes": 1_500, "lag_ms": 0.4, "lag_max_ms": 12.5,
+            "cpu_seconds": second as f64 * 1.5, "limited": {"bytes": 3, "presence": 0},
+            "connections_refused": {"full": 0, "address": 0, "rate": 0},
+        });
+        Sample { at: Millis(second * 1000), figures }
+    }
+    fn history(samples: &[(u64, u64)]) -> History {
+        let mut history = History::default();
+        samples.iter().for_each(|(second, messages)| history.push(sample(*second, *messages)));
+        history
+    }
+
+    #[test]
+    fn a_picture_fits_eighty_by_twenty_four_and_says_everything() {
+        let history = history(&[(0, 0), (1, 1000), (2, 3000)]);
+        let lines = frame(&history, (80, 24));
+        assert_eq!(lines.len(), 24, "{lines:#?}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
+        let text = lines.join("\n");
+        for part in [
+            "Throng 0.1.0   example.org, example.net   up 1 d 01:00:02",
+            "users 1 234 567  sessions 1 300 000",
+            "streams c2s 300 000  c2s-tls 1 000 000",
+            "CPU 150 %  memory 2 600 MB  queues 1 500 B  lag 0.4 ms, of a minute 12.5 ms",
+            "messages in                2 000       1 500           3 000",
+            "limited  bytes 3",
+            "refused  none",
+            "q quits",
+        ] {
+            assert!(text.contains(part), "{part} is missing:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_small_terminal_gets_less_and_how_to_leave() {
+        let lines = frame(&history(&[(0, 0), (1, 5)]), (30, 8));
+        assert_eq!(lines.len(), 8);
+        assert!(lines.iter().all(|line| line.chars().count() <= 30));
+        assert_eq!(lines.last().map(String::as_str), Some("q quits"));
+        assert!(frame(&history(&[(0, 0)]), (5, 1)).len() == 1);
+        assert!(frame(&History::default(), (80, 24)).is_empty());
+    }
+
+    #[test]
+    fn averages_are_over_ten_seconds_and_a_restart_begins_anew() {
+        let samples: Vec<_> = (0..=30).map(|n| (n, if n > 20 { (n - 20) * 100 } else { 0 })).collect();
+        let mut history = history(&samples);
+        assert_eq!(history.0.len(), SPAN + 1);
+        assert!((history.rate("messages_in", SPAN) - 100.0).abs() < 1e-6);
+        let mut fresh = sample(31, 7);
+        fresh.figures["up_seconds"] = json!(1);
+        history.push(fresh);
+        assert_eq!((history.0.len(), history.rate("messages_in", 1)), (1, 0.0));
+    }
+
+    #[test]
+    fn numbers_are_short_and_readable() {
+        assert_eq!([whole(0.0), whole(999.0), whole(1_234_567.4)], ["0", "999", "1 234 567"]);
+        assert_eq!([rate(0.0), rate(0.5), rate(9.96), rate(1500.0)], ["0", "0.5", "10", "1 500"]);
+        assert_eq!([bytes(10.0), bytes(20_000.0), bytes(3e9)], ["10 B", "20 kB", "3 000 MB"]);
+        assert_eq!([span(59), span(90_061)], ["00:00:59", "1 d 01:01:01"]);
+        assert!(quits(b"q") && quits(&[3]) && quits(b"") && !quits(b"x\r"));
+    }
+}
