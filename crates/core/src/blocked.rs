@@ -1,6 +1,6 @@
 //! The addresses that an account wants to hear nothing of, in the form that is asked with every stanza.
 //!
-//! The matching of XEP-0191 1.3 section 5: an entry is a full address, a bare address (which covers its resources), a
+//! The matching of XEP-0191 1.3 section 6: an entry is a full address, a bare address (which covers its resources), a
 //! domain with a resource, or a domain (which covers everybody there).
 //!
 //! Left out: the stored order of entries, and whom to tell; that is the feature's. The trap: entries are normalised
@@ -26,6 +26,10 @@ impl Blocked {
             || jid.resource().is_some() && self.has(jid.bare().as_str())
             || jid.local().is_some() && self.has_domain(jid)
     }
+    /// Bytes of its entries, about.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|entry| entry.as_str().len() + 48).sum()
+    }
     /// The entries, sorted.
     pub fn entries(&self) -> &[Jid] {
         &self.0
@@ -50,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn section_5_the_four_forms_cover_what_they_say() {
+    fn section_6_the_four_forms_cover_what_they_say() {
         let list = |entries: &[&str]| {
             let entries: Vec<Jid> = entries.iter().map(|e| Jid::parse(e).unwrap()).collect();
             Blocked::new(&entries).unwrap()

@@ -13,6 +13,7 @@
 pub mod account;
 pub mod accounts;
 pub mod blocked;
+pub mod blocklists;
 pub mod clients;
 pub mod command;
 pub mod disco;

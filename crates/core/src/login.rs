@@ -38,7 +38,8 @@ impl Node {
             roster: login.roster,
             roster_version: login.roster_version,
             offline: login.offline,
-            blocked: Vec::new(),
+            // Who wanted to be left alone is not let in without that.
+            blocked: store::blocklists::decode(&login.blocklist)?,
             epoch,
             ephemeral: false,
         };

@@ -83,6 +83,7 @@ pub struct Node {
     /// Version of the software.
     pub version: &'static str,
     pub(crate) ending: Ending,
+    pub(crate) known: crate::blocklists::Known,
     now: AtomicU32,
     /// Bumped by every roster write and every stored message for an account, in stripes: a login that was read
     /// before and binds after such a write reads again.
@@ -140,6 +141,7 @@ impl Node {
             passwords: parts.passwords,
             version: parts.version,
             ending: Ending::default(),
+            known: crate::blocklists::Known::default(),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
             remembered: Remembered::default(),
         })
@@ -229,6 +231,11 @@ impl Node {
         &self.epochs[(bare_hash(jid) >> 20) as usize % 256]
     }
 
+    /// What a login reads has changed: one that is under way reads again.
+    pub(crate) fn bump(&self, jid: JidRef<'_>) {
+        self.stripe(jid).fetch_add(ROSTER_STEP, Ordering::AcqRel);
+    }
+
     /// Tells the node that the store changed one contact of an account. Views of connected accounts follow.
     ///
     /// Two changes that the store made at once may be told in the wrong order. The later caller gets false then:
@@ -240,7 +247,7 @@ impl Node {
         after: Option<&RosterItem>,
         version: u64,
     ) -> bool {
-        self.stripe(owner).fetch_add(ROSTER_STEP, Ordering::AcqRel);
+        self.bump(owner);
         let Some(account) = self.table.find(owner) else { return true };
         let hash = bare_hash(contact);
         let in_order = account.with(|state| state.apply(hash, after, version));
@@ -377,6 +384,7 @@ impl Node {
         self.metrics.sessions_opened.inc();
         if stale && !session.flags.has(flags::EPHEMERAL) {
             self.reload_roster(session.account.clone());
+            self.reload_blocklist(session.account.clone());
         }
         let mut work = Work::default();
         let mut ctx = OpenedCtx { node: self, session, effects: &mut work.effects };
@@ -492,7 +500,8 @@ impl Node {
                 }
             }
         }
-        self.stripe(jid).fetch_add(ROSTER_STEP, Ordering::AcqRel);
+        self.bump(jid);
+        self.forget_blocklist(jid);
         let mut work = Work::default();
         let mut ctx = RemovedCtx { node: self, host, jid, contacts, effects: &mut work.effects };
         let _ = host.hooks.removed.run(&mut ctx, &Probe::EVENT, 0);

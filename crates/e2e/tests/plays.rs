@@ -26,9 +26,12 @@ macro_rules! plays {
 plays! {
     adhoc,
     administration,
+    blocking,
+    blocking_offline,
     caps,
     caps_clients,
     carbons,
+    client_state,
     disco,
     external_services,
     fast,

@@ -2,7 +2,7 @@
 //!
 //! A client that has switched them on gets a copy of every conversation of its account: what the account's other clients
 //! send (section 8), and what arrives and was delivered to others of them only (section 7). A copy goes straight into the
-//! queues; it takes no part in routing, so it is never copied, stored or bounced again (section 11.3).
+//! queues; it takes no part in routing, so it is never copied, stored or bounced again (section 10.3).
 //!
 //! What is copied is section 6.1 as it stands, which is why `urn:xmpp:carbons:rules:0` is announced; [`eligible`] is the
 //! table. Where the text leaves a choice:
@@ -12,7 +12,7 @@
 //!   is better than a message that looks as if it had arrived.
 //! * A message to the account's own address is copied once to each client, as received, and not to the one that sent it.
 //! * `<sent/>` and `<received/>` are written by the server only. A message of a user that has one, forged or passed on, is
-//!   refused with `forbidden`: the text leaves it to clients to see through it, and many did not (its section 12).
+//!   refused with `forbidden`: the text leaves it to clients to see through it, and many did not (its section 11).
 //!
 //! Left out: received copies of messages that nobody took (they are stored and delivered later), and of those that come
 //! out of the store; resources on other nodes of a cluster.
@@ -88,7 +88,7 @@ fn build(b: &mut Builder<'_>) {
     });
 }
 
-/// Sections 4, 5 and 11.1: as often as the client likes.
+/// Sections 4, 5 and 10.1: as often as the client likes.
 fn switch(request: &mut IqRequest<'_>, on: bool) -> IqFlow {
     let Some(session) = request.session else { return IqFlow::error(StanzaCondition::NotAllowed) };
     set(session, on);

@@ -10,8 +10,10 @@
 pub mod adhoc;
 pub mod administration;
 pub mod bind2;
+pub mod blocking;
 pub mod caps;
 pub mod carbons;
+pub mod client_state;
 pub mod contact;
 pub mod disco;
 pub mod doap;

@@ -20,6 +20,8 @@ pub static ALL: &[&Feature] = &[
     &crate::bind2::FEATURE,
     &crate::fast::FEATURE,
     &crate::scram_upgrade::FEATURE,
+    // Who may reach whom at all, before anybody else looks at a stanza.
+    &crate::blocking::FEATURE,
     // Requests that clients make first. None of these registers a handler on the stanza path, so among
     // themselves their order does not matter.
     &crate::session::FEATURE,
@@ -51,6 +53,8 @@ pub static ALL: &[&Feature] = &[
     &crate::rfc6121::presence::FEATURE,
     // Behind presence: the message of the day comes when a resource is available, and before what waited for it.
     &crate::administration::FEATURE,
+    // Whether what goes into a session's queue may wait there.
+    &crate::client_state::FEATURE,
     // The last that takes a message: what it does not keep goes back to the sender.
     &crate::offline::FEATURE,
 ];

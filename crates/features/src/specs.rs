@@ -54,6 +54,18 @@ pub static BUILT_IN: &[BuiltIn] = &[
     built("sasl", "RFC 4616", "The PLAIN SASL Mechanism", "", ""),
     built("sasl", "RFC 5802", "SCRAM SASL and GSS-API Mechanisms", "", "GSS-API; the error text `e=`"),
     built("sasl", "RFC 7677", "SCRAM-SHA-256 and SCRAM-SHA-256-PLUS", "", ""),
+    built(
+        "stanza",
+        "XEP-0085",
+        "Chat State Notifications",
+        "2.1",
+        "passed on; not stored, and held for idle clients",
+    ),
+    built("stanza", "XEP-0184", "Message Delivery Receipts", "1.4.0", "passed on; held for idle clients"),
+    built("stanza", "XEP-0308", "Last Message Correction", "1.2.1", "passed on"),
+    built("stanza", "XEP-0333", "Displayed Markers", "1.0.0", "passed on; held for idle clients"),
+    built("stanza", "XEP-0380", "Explicit Message Encryption", "0.4.0", "passed on"),
+    built("stanza", "XEP-0461", "Message Replies", "0.2.1", "passed on"),
     built("net", "RFC 5929", "Channel Bindings for TLS", "", "`tls-unique`"),
     built("net", "RFC 9266", "Channel Bindings for TLS 1.3", "", "TLS 1.2"),
 ];

@@ -150,7 +150,7 @@ impl Content {
     pub const fn within(self, other: Content) -> bool {
         self.0 & !(other.0 | HINTS) == 0
     }
-    /// A chat state and nothing else (XEP-0085 section 5.1: a *standalone notification*).
+    /// A chat state and nothing else (XEP-0085 section 5.6: a *standalone notification*).
     pub const fn is_lone_state(self) -> bool {
         self.has(Content::STATE) && self.within(Content::STATE)
     }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn xep_0085_section_5_1_standalone_notifications() {
+    fn xep_0085_section_5_6_standalone_notifications() {
         let composing = "<composing xmlns='http://jabber.org/protocol/chatstates'/>";
         assert!(of(composing).is_lone_state());
         assert!(

@@ -127,7 +127,7 @@ impl Engine {
             roster: login.roster,
             roster_version: login.roster_version,
             offline: login.offline,
-            blocked: Vec::new(),
+            blocked: store::blocklists::decode(&login.blocklist).expect("a list"),
             epoch,
             ephemeral: false,
             jid,

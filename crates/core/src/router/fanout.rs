@@ -40,11 +40,13 @@ impl Node {
 
     fn to_contact(self: &Arc<Self>, sender: &Account, contact: &Contact, frame: &Frame) {
         let Some(account) = self.table.by_id(contact.hash, contact.id) else { return };
-        if sender.blocks(account.jid.as_ref()) || account.blocks(sender.jid.as_ref()) {
+        let blocked = sender.blocked();
+        let hidden = |jid: jid::JidRef<'_>| blocked.as_ref().is_some_and(|list| list.covers(jid));
+        if hidden(account.jid.as_ref()) || account.blocks(sender.jid.as_ref()) {
             return;
         }
         for session in account.sessions() {
-            if session.is_available() {
+            if session.is_available() && !hidden(session.full()) {
                 // A queue that is full sheds its oldest presence; a closed one needs none.
                 let _ = self.try_push(&session, Item { frame: frame.clone(), stamp: Stamp::Bare });
             }

@@ -25,7 +25,7 @@ pub const INACTIVE: u64 = 1 << 5;
 pub const CARBONS: u64 = 1 << 6;
 /// Both sides of the stream count and acknowledge (XEP-0198).
 pub const MANAGED: u64 = 1 << 7;
-/// The client asked for its blocklist and gets pushes (XEP-0191 section 3.3).
+/// The client asked for its blocklist and gets pushes (XEP-0191 section 3.2).
 pub const BLOCKLIST: u64 = 1 << 8;
 /// The stream is encrypted.
 pub const SECURE: u64 = 1 << 9;

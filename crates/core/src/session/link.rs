@@ -17,7 +17,8 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use stanza::{Kind, PresenceType, StanzaCondition, StreamCondition, StreamError};
+use stanza::{Content, Kind, PresenceType, StanzaCondition, StreamCondition, StreamError};
+use xml::Ns;
 
 use super::ack::{Ack, Left};
 use crate::frame::{Class, Frame};
@@ -49,7 +50,7 @@ pub enum Urgency {
     /// The connection's task is woken.
     Now,
     /// It leaves with the next frame that is urgent, or when [`HELD`] bytes have come together. A presence takes the
-    /// place of the older one from the same sender.
+    /// place of the older one from the same sender, and so does a message that says no more than how its sender is doing.
     Later,
 }
 
@@ -191,7 +192,7 @@ impl Link {
             Class::Message => limits.queue_message_bytes,
             Class::Presence => limits.queue_presence_bytes,
         };
-        if urgency == Urgency::Later && class == Class::Presence {
+        if urgency == Urgency::Later {
             inner.forget_older(&item.frame);
         }
         let mut shed = 0;
@@ -332,6 +333,14 @@ impl Link {
         self.inner.lock().close.as_deref().cloned()
     }
 
+    /// Wakes the connection's task for what waits; see [`Urgency::Later`].
+    pub fn flush(&self) {
+        let inner = self.inner.lock();
+        if !inner.queue.is_empty() {
+            wake(inner);
+        }
+    }
+
     /// Marks the line as dead and returns what it still held: what was not acknowledged, then the queue.
     pub fn end(&self) -> Vec<Left> {
         let mut inner = self.inner.lock();
@@ -409,21 +418,29 @@ impl Inner {
             waker.wake();
         }
     }
-    /// Removes waiting presence of the sender of this one: only the newest counts. Everything else keeps its place.
+    /// Removes waiting presence of the sender of this one, or its waiting chat state: only the newest counts. Everything
+    /// else keeps its place.
     fn forget_older(&mut self, newer: &Frame) {
-        let Some(from) = newer.head().raw_from(newer.bytes()) else { return };
+        let class = newer.class();
+        let counts = |frame: &Frame| match frame.kind() {
+            Kind::Message(_) => is_state(frame),
+            kind => kind != Kind::Presence(PresenceType::Error),
+        };
+        let from = newer.head().raw_from(newer.bytes());
+        if class == Class::Control || from.is_none() || !counts(newer) {
+            return;
+        }
         let mut freed = 0;
         self.queue.retain(|item| {
             let frame = &item.frame;
-            let older = frame.class() == Class::Presence
-                && frame.kind() != Kind::Presence(PresenceType::Error)
-                && frame.head().raw_from(frame.bytes()) == Some(from);
+            let older =
+                frame.class() == class && frame.head().raw_from(frame.bytes()) == from && counts(frame);
             if older {
                 freed += item.size();
             }
             !older
         });
-        self.bytes[slot(Class::Presence)] -= freed;
+        self.bytes[slot(class)] -= freed;
     }
     fn shed_presence(&mut self, size: u32, limit: u32) -> u32 {
         let mut shed = 0;
@@ -441,6 +458,14 @@ impl Inner {
         self.bytes[slot(Class::Presence)] = bytes;
         shed
     }
+}
+
+/// A message that is a chat state and nothing else.
+fn is_state(frame: &Frame) -> bool {
+    let head = frame.head();
+    !head.has_body
+        && head.payloads().contains(Ns::Chatstates)
+        && Content::of(head, frame.bytes()).is_lone_state()
 }
 
 /// Tells the watcher of stored messages how far they came.

@@ -221,7 +221,7 @@ fn a_message_to_oneself_is_copied_once_and_not_to_its_sender() {
 }
 
 #[test]
-fn section_12_forged_copies_are_refused_and_nobody_sees_them() {
+fn section_11_forged_copies_are_refused_and_nobody_sees_them() {
     let engine = engine();
     let romeo = client(&engine, "romeo@example.net", "garden", Some(0));
     let home = client(&engine, "romeo@example.net", "home", Some(0));
@@ -262,7 +262,7 @@ fn section_12_forged_copies_are_refused_and_nobody_sees_them() {
 }
 
 #[test]
-fn section_11_1_and_the_account_knows_whether_anybody_wants_copies() {
+fn section_10_1_and_the_account_knows_whether_anybody_wants_copies() {
     let engine = engine();
     let [a, b] = ["a", "b"].map(|r| client(&engine, "romeo@example.net", r, Some(0)));
     let wanted = || a.session.account.flags.has(flags::ACCOUNT_CARBONS);
@@ -286,7 +286,7 @@ fn section_11_1_and_the_account_knows_whether_anybody_wants_copies() {
 }
 
 #[test]
-fn section_11_3_a_copy_that_cannot_be_delivered_bothers_nobody() {
+fn section_10_3_a_copy_that_cannot_be_delivered_bothers_nobody() {
     let engine = engine();
     let juliet = client(&engine, "juliet", "balcony", Some(0));
     let a = client(&engine, "romeo@example.net", "a", Some(0));

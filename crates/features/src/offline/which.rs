@@ -25,7 +25,7 @@ pub(super) fn decide(frame: &Frame) -> Verdict {
     if content.has(Content::NO_STORE) {
         return Verdict::Pass;
     }
-    // XEP-0085 section 5.1; what belongs to the conversation and not to the text does not change that.
+    // XEP-0085 section 5.6; what belongs to the conversation and not to the text does not change that.
     if content.is_lone_state() && !content.has(Content::STORE) { Verdict::Forget } else { Verdict::Store }
 }
 

@@ -1,0 +1,304 @@
+//! Blocking Command: XEP-0191 1.3, with the reports of XEP-0377 0.4.1 in it.
+//!
+//! The list belongs to the account and lasts. What a blocked address sends does not arrive (section 3.3): presence is
+//! ignored, messages of type chat and normal and requests are answered with `service-unavailable`, everything else is
+//! dropped. What the user sends there is refused with `not-acceptable` and `<blocked/>`. Both hold for users who are not
+//! connected as well; [`absent`] asks the node, which remembers. [`presence`] is what contacts see of a change.
+//!
+//! Where the text leaves a choice:
+//!
+//! * A user's own account and the server itself are never locked out, whatever the list says (section 5: *an
+//!   implementation must not block communications from one of a user's resources to another*). Blocking one's own domain
+//!   keeps out its users, not its answers.
+//! * Messages of type groupchat and headline are dropped without an error: a room would take it for the end of an
+//!   occupant who only does not want to hear another one.
+//! * Subscriptions stay (section 4, *polite blocking*).
+//! * What waited in the store when its sender was blocked is thrown away when it comes out; a subscription request that
+//!   waits is shown again after unblocking.
+//! * A push holds what was asked for, also if nothing was new.
+//! * A report is logged with its reason and text, once for each address that was not blocked before; nobody else gets it.
+//!
+//! Left out: contacts on other servers (they come with streams between servers); presence for entries of the form
+//! `domain/resource`.
+//!
+//! The trap: most handlers run only for accounts with [`flags::ACCOUNT_BLOCKS`], which the engine keeps right. Change
+//! lists through [`throng_core::Node::change_blocklist`] only.
+
+mod absent;
+mod presence;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use jid::{Jid, JidRef};
+use stanza::{ErrorType, IqType, Kind, KindSet, MessageType, PresenceType, StanzaCondition, StanzaError};
+use store::{BlocklistOutcome, Unblock};
+use throng_core::fault::store_error;
+use throng_core::feature::{self, Builder, Disco, Feature, OptionSpec, Spec, Value};
+use throng_core::hooks::{
+    DeliverCtx, Flow, IncomingCtx, Interest, OutgoingCtx, Phase, UndeliveredCtx, Verdict,
+};
+use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
+use throng_core::session::flags;
+use throng_core::{Account, Effect, Effects, Frame, Node};
+use xml::Ns;
+
+/// Blocking Command.
+pub static FEATURE: Feature = Feature {
+    name: "blocking",
+    summary: "Lets users say whom they do not want to hear of.",
+    specs: &[
+        Spec {
+            name: "XEP-0191",
+            title: "Blocking Command",
+            version: "1.3",
+            left_out: "contacts on other servers",
+        },
+        Spec {
+            name: "XEP-0377",
+            title: "Blocking Command Reports",
+            version: "0.4.1",
+            left_out: "section 5: passing reports on; they are logged",
+        },
+    ],
+    disco: &[Disco::Server(Ns::Blocking.as_str()), Disco::Server(Ns::Reporting.as_str())],
+    iq: &[GET, BLOCK, UNBLOCK],
+    options: &[OptionSpec {
+        key: "limit",
+        kind: feature::Kind::Int(1, 10_000),
+        default: Value::Int(1_000),
+        doc: "Addresses on the blocklist of one account; further ones are refused.",
+    }],
+    build,
+    ..Feature::EMPTY
+};
+
+const GET: IqKey = IqKey::get(Target::OwnAccount, Ns::Blocking, "blocklist");
+const BLOCK: IqKey = IqKey::set(Target::OwnAccount, Ns::Blocking, "block");
+const UNBLOCK: IqKey = IqKey::set(Target::OwnAccount, Ns::Blocking, "unblock");
+
+/// Characters of a report's text that are logged.
+const REPORT_CHARS: usize = 256;
+
+fn build(b: &mut Builder<'_>) {
+    let limit = u32::try_from(b.options.int("limit")).unwrap_or_default();
+    b.iq(GET, get);
+    b.iq(BLOCK, move |request: &mut IqRequest<'_>| change(request, true, limit));
+    b.iq(UNBLOCK, move |request: &mut IqRequest<'_>| change(request, false, limit));
+    let blocks = Interest::ALL.flags(flags::ACCOUNT_BLOCKS);
+    b.outgoing(Phase::Police, blocks, outgoing);
+    b.incoming(Phase::Police, blocks, incoming);
+    b.incoming(Phase::Police, Interest::kinds(ANSWERED), |ctx: &mut IncomingCtx<'_>| match ctx.account {
+        Some(_) => Flow::Next,
+        None => absent::police(ctx.node, ctx.frame.kind(), ctx.from, ctx.to),
+    });
+    b.undelivered(Phase::Police, Interest::kinds(KEPT), |ctx: &mut UndeliveredCtx<'_>| match ctx.account {
+        Some(_) => Flow::Next,
+        None => absent::police(ctx.node, ctx.frame.kind(), ctx.from, ctx.to),
+    });
+    b.deliver(Phase::Police, Interest::kinds(LATE).flags(flags::ACCOUNT_BLOCKS), deliver);
+}
+
+const fn presence(ty: PresenceType) -> KindSet {
+    KindSet::of(Kind::Presence(ty))
+}
+const fn message(ty: MessageType) -> KindSet {
+    KindSet::of(Kind::Message(ty))
+}
+
+/// What the server answers for somebody who is not connected.
+const ANSWERED: KindSet = presence(PresenceType::Probe)
+    .and(presence(PresenceType::Subscribe))
+    .and(presence(PresenceType::Subscribed))
+    .and(presence(PresenceType::Unsubscribe))
+    .and(presence(PresenceType::Unsubscribed))
+    .and(KindSet::of(Kind::Iq(IqType::Get)))
+    .and(KindSet::of(Kind::Iq(IqType::Set)));
+/// What may be stored for somebody who does not take it.
+const KEPT: KindSet = message(MessageType::Chat).and(message(MessageType::Normal));
+/// What reaches a session in other ways than through `incoming`: broadcasts, and what was stored. Errors are not among
+/// it, for they may be the server's own about an address that is blocked.
+const LATE: KindSet = KEPT
+    .and(presence(PresenceType::Available))
+    .and(presence(PresenceType::Unavailable))
+    .and(presence(PresenceType::Subscribe));
+
+/// Whether this address is never locked out: the account itself, and the server.
+fn exempt(owner: JidRef<'_>, other: JidRef<'_>) -> bool {
+    other.bare() == owner.bare() || other.local().is_none() && other.domain() == owner.domain()
+}
+
+fn blocks(account: &Account, other: JidRef<'_>) -> bool {
+    !exempt(account.jid.as_ref(), other) && account.blocks(other)
+}
+
+/// Section 3.3: what a blocked sender gets. Errors and results are never answered, which the engine knows.
+fn verdict(kind: Kind) -> Verdict {
+    match kind {
+        Kind::Message(MessageType::Chat | MessageType::Normal) | Kind::Iq(_) => {
+            Verdict::Refused(StanzaCondition::ServiceUnavailable.into())
+        }
+        Kind::Message(_) | Kind::Presence(_) => Verdict::Consumed,
+    }
+}
+
+fn incoming(ctx: &mut IncomingCtx<'_>) -> Flow {
+    match ctx.account {
+        Some(account) if blocks(account, ctx.from) => Flow::Stop(verdict(ctx.frame.kind())),
+        _ => Flow::Next,
+    }
+}
+
+fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
+    match ctx.to {
+        Some(to) if blocks(&ctx.session.account, to) => Flow::Stop(Verdict::Refused(
+            StanzaError::new(StanzaCondition::NotAcceptable)
+                .kind(ErrorType::Cancel)
+                .application(Ns::BlockingErrors.as_str(), "blocked"),
+        )),
+        _ => Flow::Next,
+    }
+}
+
+fn deliver(ctx: &mut DeliverCtx<'_>) -> Flow {
+    if matches!(ctx.frame.kind(), Kind::Message(_)) && !ctx.frame.is_stored() {
+        return Flow::Next;
+    }
+    let Some(from) = ctx.frame.head().from(ctx.frame.bytes()) else { return Flow::Next };
+    let blocked = jid::parse(&from).is_ok_and(|from| blocks(&ctx.session.account, from.as_ref()));
+    if blocked { Flow::Stop(Verdict::Consumed) } else { Flow::Next }
+}
+
+/// Section 3.2. From here on it gets pushes.
+fn get(request: &mut IqRequest<'_>) -> IqFlow {
+    let Some(session) = request.session else { return IqFlow::error(StanzaCondition::NotAllowed) };
+    session.flags.set(flags::BLOCKLIST);
+    let list = session.account.blocked();
+    IqFlow::result(|w| items(w, "blocklist", list.as_ref().map(|list| list.entries()).unwrap_or_default()))
+}
+
+fn items(w: &mut xml::Writer<'_>, name: &str, list: &[Jid]) {
+    w.start_ns(name, Ns::Blocking);
+    for jid in list {
+        w.start("item").attr("jid", jid.as_str()).end();
+    }
+    w.end();
+}
+
+/// Sections 3.3 to 3.5.
+fn change(request: &mut IqRequest<'_>, block: bool, limit: u32) -> IqFlow {
+    let refuse = |text| IqFlow::error(StanzaError::new(StanzaCondition::NotAllowed).text(text));
+    let Some(session) = request.session else { return refuse("this blocklist belongs to somebody else") };
+    if session.flags.has(flags::EPHEMERAL) {
+        return refuse("an anonymous user has no blocklist");
+    }
+    let wish = match request.tree().and_then(|tree| wish(&tree, block)) {
+        Ok(wish) => wish,
+        Err(error) => return IqFlow::error(error),
+    };
+    let (node, account) = (request.node.clone(), session.account.clone());
+    IqFlow::Wait(Box::pin(async move {
+        let mut effects = Effects::default();
+        let answer = carry_out(&node, &account, wish, block, limit, &mut effects).await;
+        (answer, effects)
+    }))
+}
+
+/// What a client asks for.
+struct Wish {
+    /// In the order of the request, each once; to unblock none means all.
+    jids: Vec<Jid>,
+    reports: Vec<Report>,
+}
+
+/// XEP-0377 section 4.
+struct Report {
+    jid: Jid,
+    reason: String,
+    text: String,
+    /// Ids of messages.
+    messages: usize,
+}
+
+fn wish(tree: &xml::Tree<'_>, block: bool) -> Result<Wish, StanzaError> {
+    let bad = |text: &'static str| StanzaError::new(StanzaCondition::BadRequest).text(text);
+    let name = if block { "block" } else { "unblock" };
+    let list = tree.root().child(name, Ns::Blocking).ok_or_else(|| bad("there is no list"))?;
+    let mut wish = Wish { jids: Vec::new(), reports: Vec::new() };
+    let mut seen = HashSet::new();
+    for item in list.child_elements() {
+        if !item.is("item", Ns::Blocking) {
+            return Err(bad("a list of addresses holds items only"));
+        }
+        let jid = item.attr("jid").ok_or_else(|| bad("an item has no jid"))?;
+        let jid = Jid::parse(&jid)
+            .map_err(|error| StanzaError::new(StanzaCondition::JidMalformed).text(error.to_string()))?;
+        // As if it was not there if it is not right (XEP-0377 section 6).
+        if block
+            && let Some(report) = item.child("report", Ns::Reporting)
+            && let Some(reason) = report.attr("reason")
+        {
+            let text = report.child("text", Ns::Reporting).map(|t| t.text()).unwrap_or_default();
+            wish.reports.push(Report {
+                jid: jid.clone(),
+                reason: reason.chars().take(REPORT_CHARS).collect(),
+                text: text.trim().chars().take(REPORT_CHARS).collect(),
+                messages: report.child_elements().filter(|c| c.is("stanza-id", Ns::StanzaId)).count(),
+            });
+        }
+        if seen.insert(jid.clone()) {
+            wish.jids.push(jid);
+        }
+    }
+    if block && wish.jids.is_empty() {
+        return Err(bad("there is nobody to block"));
+    }
+    Ok(wish)
+}
+
+async fn carry_out(
+    node: &Arc<Node>,
+    account: &Arc<Account>,
+    wish: Wish,
+    block: bool,
+    limit: u32,
+    effects: &mut Effects,
+) -> IqAnswer {
+    let Wish { jids, reports } = wish;
+    let (add, remove) = match (block, jids.is_empty()) {
+        (true, _) => (jids.clone(), Unblock::These(Vec::new())),
+        (false, true) => (Vec::new(), Unblock::All),
+        (false, false) => (Vec::new(), Unblock::These(jids.clone())),
+    };
+    let done = match node.change_blocklist(&account.jid, add, remove, limit).await {
+        Err(error) => return Err(store_error(error)),
+        Ok(BlocklistOutcome::NoAccount) => return Err(StanzaCondition::ItemNotFound.into()),
+        Ok(BlocklistOutcome::Full) => {
+            let text = format!("the blocklist is full; it holds at most {limit} addresses");
+            return Err(StanzaError::new(StanzaCondition::NotAllowed).text(text).without_request());
+        }
+        Ok(BlocklistOutcome::Changed(done)) => done,
+    };
+    for report in reports.iter().filter(|report| done.added.contains(&report.jid)) {
+        tracing::info!(
+            by = %account.jid, about = %report.jid, reason = %report.reason, text = %report.text,
+            messages = report.messages, "abuse was reported"
+        );
+    }
+    presence::hide(node, account, &done.added, effects);
+    presence::show(node, account, &done.removed, effects);
+    let push = Frame::build(|w| {
+        w.start("iq").attr("type", "set").attr("id", &base::id::random_id());
+        items(w, if block { "block" } else { "unblock" }, &jids);
+        w.end();
+    });
+    effects.0.extend(push.map(|frame| Effect::Copy {
+        account: account.clone(),
+        flags: flags::BLOCKLIST,
+        except: Default::default(),
+        frame,
+    }));
+    Ok(Vec::new())
+}

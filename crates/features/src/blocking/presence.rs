@@ -1,0 +1,123 @@
+//! What contacts see of a change: XEP-0191 sections 3.3 and 3.4.
+//!
+//! Who is blocked and may see the user's presence is told that the user has gone; whoever got presence directly as well.
+//! Who is unblocked is told what is true now, and the user gets the contact's presence, which was held back meanwhile (the
+//! text does not ask for that, but a client has no other way to learn of it).
+//!
+//! The trap: what the user's own server sends here goes around the chain that refuses it to the user.
+
+use std::sync::Arc;
+
+use jid::{Jid, JidRef};
+use stanza::{Addresses, restamp};
+use store::Subscription;
+use throng_core::{Account, Blocked, Effect, Effects, Frame, Node};
+
+use super::{blocks, exempt};
+
+/// To those who are blocked now.
+pub(super) fn hide(node: &Arc<Node>, account: &Arc<Account>, added: &[Jid], effects: &mut Effects) {
+    let Some(list) = Blocked::new(added) else { return };
+    let contacts = concerned(node, account, added, &list);
+    for session in account.sessions() {
+        let mut told: Vec<Jid> = Vec::new();
+        session.with(|state| {
+            if state.presence.is_some() {
+                let sees = contacts.iter().filter(|contact| contact.sees_us);
+                told.extend(sees.map(|contact| contact.jid.clone()));
+            }
+            let Some(directed) = &mut state.directed else { return };
+            directed.retain(|to| {
+                let gone = list.covers(to.as_ref()) && !exempt(account.jid.as_ref(), to.as_ref());
+                if gone && !told.iter().any(|t| t.as_ref() == to.as_ref() || t.as_ref() == to.as_ref().bare())
+                {
+                    told.push(to.clone());
+                }
+                !gone
+            });
+            if directed.is_empty() {
+                state.directed = None;
+            }
+        });
+        for to in told {
+            let gone = Frame::build(|w| {
+                w.start("presence").attr("from", session.full().as_str()).attr("to", to.as_str());
+                w.attr("type", "unavailable").end();
+            });
+            effects.route(gone, session.jid.clone(), to);
+        }
+    }
+}
+
+/// To and from those who are not blocked any more.
+pub(super) fn show(node: &Arc<Node>, account: &Arc<Account>, removed: &[Jid], effects: &mut Effects) {
+    let Some(list) = Blocked::new(removed) else { return };
+    let sessions = account.sessions();
+    for Contact { account: other, jid, sees_us, seen } in concerned(node, account, removed, &list) {
+        // Another entry may still cover it, or the contact blocks us.
+        if blocks(account, jid.as_ref()) {
+            continue;
+        }
+        for session in &sessions {
+            let presence = session.with(|state| state.presence.clone());
+            let Some(presence) = presence else { continue };
+            if sees_us {
+                let frame = addressed(&presence, session.full(), jid.as_ref());
+                effects.route(Some(frame), session.jid.clone(), jid.clone());
+            }
+            if seen && !other.blocks(session.full()) {
+                other.each_session(|theirs| {
+                    if jid.is_bare() || theirs.jid == jid {
+                        let presence = theirs.with(|state| state.presence.clone());
+                        effects.0.extend(presence.map(|p| Effect::SendTo(session.clone(), p)));
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// A connected contact that the change is about.
+struct Contact {
+    account: Arc<Account>,
+    /// Bare, or the one resource that the entry names.
+    jid: Jid,
+    /// It may see our presence.
+    sees_us: bool,
+    /// We may see its presence.
+    seen: bool,
+}
+
+/// Contacts without a connected resource need nothing: they have no presence and get none.
+fn concerned(node: &Arc<Node>, account: &Arc<Account>, entries: &[Jid], list: &Blocked) -> Vec<Contact> {
+    let mut found = Vec::new();
+    let mut add = |other: Arc<Account>, jid: JidRef<'_>, ours: Subscription| {
+        let sees_us = ours.has(Subscription::FROM);
+        let seen =
+            ours.has(Subscription::TO) && other.subscription(account.jid.as_ref()).has(Subscription::FROM);
+        if sees_us || seen {
+            found.push(Contact { account: other, jid: jid.to_jid(), sees_us, seen });
+        }
+    };
+    for contact in account.with(|state| state.contacts().to_vec()) {
+        if let Some(other) = node.table.by_id(contact.hash, contact.id)
+            && list.covers(other.jid.as_ref())
+        {
+            let jid = other.jid.clone();
+            add(other, jid.as_ref(), contact.subscription);
+        }
+    }
+    for entry in entries.iter().map(Jid::as_ref).filter(|e| e.is_full() && e.bare() != account.jid.as_ref()) {
+        if let Some(other) = node.table.find(entry) {
+            add(other, entry, account.subscription(entry));
+        }
+    }
+    found
+}
+
+fn addressed(frame: &Frame, from: JidRef<'_>, to: JidRef<'_>) -> Frame {
+    let mut out = Vec::with_capacity(frame.bytes().len() + 64);
+    let addresses = Addresses { from: Some(from.as_str()), to: Some(to.as_str()) };
+    let head = restamp(frame.bytes(), frame.head(), addresses, &mut out);
+    Frame::new(head, &out)
+}

@@ -1,0 +1,467 @@
+//! The examples of XEP-0191, each kind of stanza from and to who is blocked, and what floods do.
+use super::*;
+use crate::registry::ALL;
+use testkit::{Client, Engine, assert_same};
+use throng_core::Enabled;
+use throng_core::Limits;
+use throng_core::feature::Options;
+
+const ROMEO: &str = "romeo@example.net";
+
+/// Juliet in the chamber and on the balcony, and Romeo, all available and friends.
+fn stage() -> (Engine, [Client; 3]) {
+    let engine = Engine::new(ALL);
+    engine.user(ROMEO);
+    engine.user("juliet");
+    engine.befriend(ROMEO, "juliet");
+    let clients = online(&engine, [("juliet", "chamber"), ("juliet", "balcony"), (ROMEO, "orchard")]);
+    (engine, clients)
+}
+fn online<const N: usize>(engine: &Engine, clients: [(&str, &str); N]) -> [Client; N] {
+    let clients = clients.map(|(name, resource)| engine.connect(name, resource));
+    for client in &clients {
+        client.send("<presence/>");
+    }
+    for client in &clients {
+        client.recv();
+    }
+    clients
+}
+fn get(client: &Client) -> Vec<String> {
+    client.ask("<iq type='get' id='blocklist1'><blocklist xmlns='urn:xmpp:blocking'/></iq>")
+}
+fn items(jids: &[&str]) -> String {
+    jids.iter().map(|jid| format!("<item jid='{jid}'/>")).collect()
+}
+fn set(client: &Client, name: &str, jids: &[&str]) -> Vec<String> {
+    let items = items(jids);
+    client.ask(&format!("<iq type='set' id='set1'><{name} xmlns='urn:xmpp:blocking'>{items}</{name}></iq>"))
+}
+/// The change succeeds; what came to the client besides the result.
+#[track_caller]
+fn change(client: &Client, name: &str, jids: &[&str]) -> Vec<String> {
+    let mut got = set(client, name, jids);
+    let result = format!("<iq type='result' to='{}' id='set1'/>", client.full());
+    assert_eq!(got.pop(), Some(result), "{got:?}");
+    got
+}
+/// A push to this client, whatever its id.
+#[track_caller]
+fn assert_push(got: &[String], client: &Client, name: &str, jids: &[&str]) {
+    let [push] = got else { panic!("{got:?}") };
+    let (before, rest) = push.split_once(" id='").expect(push);
+    let (_, after) = rest.split_once('\'').unwrap();
+    let items = items(jids);
+    let want = format!(
+        "<iq to='{}' type='set'><{name} xmlns='urn:xmpp:blocking'>{items}</{name}></iq>",
+        client.full()
+    );
+    assert_same(&[format!("{before}{after}")], &[want]);
+}
+/// The condition of the only stanza, which is an error.
+#[track_caller]
+fn condition(got: &[String]) -> &str {
+    let [one] = got else { panic!("{got:?}") };
+    let (_, rest) = one.split_once("<error type='").expect(one);
+    let (_, rest) = rest.split_once("><").unwrap();
+    rest.split_once(' ').unwrap().0
+}
+
+#[test]
+fn sections_3_2_to_3_5_lists_and_pushes() {
+    let (_engine, [chamber, balcony, romeo]) = stage();
+    let list = |client: &Client, jids: &[&str]| {
+        let items = items(jids);
+        let want = format!(
+            "<iq type='result' id='blocklist1' to='{}'><blocklist xmlns='urn:xmpp:blocking'>{items}</blocklist></iq>",
+            client.full()
+        );
+        assert_same(&get(client), &[want]);
+    };
+    // Nobody has asked for the list, so nobody gets pushes.
+    assert!(change(&chamber, "block", &[ROMEO]).is_empty());
+    list(&chamber, &[ROMEO]);
+    assert_push(
+        &change(&chamber, "block", &["iago@shakespeare.lit", ROMEO, ROMEO]),
+        &chamber,
+        "block",
+        &["iago@shakespeare.lit", ROMEO],
+    );
+    assert!(balcony.recv().is_empty());
+    list(&balcony, &["iago@shakespeare.lit", ROMEO]);
+    // Behind the presence that was held back.
+    assert_push(&change(&chamber, "unblock", &[ROMEO])[1..], &chamber, "unblock", &[ROMEO]);
+    assert_push(&balcony.recv()[1..], &balcony, "unblock", &[ROMEO]);
+    list(&balcony, &["iago@shakespeare.lit"]);
+    assert_push(&change(&balcony, "unblock", &[]), &balcony, "unblock", &[]);
+    assert_push(&chamber.recv(), &chamber, "unblock", &[]);
+    list(&chamber, &[]);
+    romeo.recv();
+    list(&romeo, &[]);
+    assert!(!chamber.session.account.flags.has(flags::ACCOUNT_BLOCKS));
+}
+
+#[test]
+fn section_3_3_nothing_of_who_is_blocked_arrives() {
+    let (_engine, [chamber, balcony, romeo]) = stage();
+    change(&chamber, "block", &[ROMEO]);
+    romeo.recv();
+    for to in ["juliet@example.com", "juliet@example.com/chamber"] {
+        for (stanza, answer) in [
+            ("<message to='{}' type='chat'><body>x</body></message>", Some("service-unavailable")),
+            ("<message to='{}'><body>x</body></message>", Some("service-unavailable")),
+            ("<message to='{}' type='headline'><body>x</body></message>", None),
+            ("<message to='{}' type='groupchat'><body>x</body></message>", None),
+            ("<message to='{}' type='error'><body>x</body></message>", None),
+            ("<iq to='{}' type='get' id='1'><ping xmlns='urn:xmpp:ping'/></iq>", Some("service-unavailable")),
+            ("<iq to='{}' type='set' id='1'><x xmlns='u:v'/></iq>", Some("service-unavailable")),
+            ("<iq to='{}' type='result' id='1'/>", None),
+            ("<iq to='{}' type='error' id='1'/>", None),
+            ("<presence to='{}'/>", None),
+            ("<presence to='{}' type='unavailable'/>", None),
+            ("<presence to='{}' type='probe'/>", None),
+            ("<presence to='{}' type='error'/>", None),
+        ] {
+            let got = romeo.ask(&stanza.replace("{}", to));
+            match answer {
+                Some(answer) => assert_eq!(condition(&got), answer, "{stanza}"),
+                None => assert!(got.is_empty(), "{stanza} {got:?}"),
+            }
+            assert!(chamber.recv().is_empty() && balcony.recv().is_empty(), "{stanza}");
+        }
+    }
+    romeo.send("<presence><show>away</show></presence>");
+    assert!(chamber.recv().is_empty() && balcony.recv().is_empty());
+    // From somebody else everything arrives, and from Romeo again as soon as he may.
+    change(&chamber, "unblock", &[ROMEO]);
+    chamber.recv();
+    romeo.send("<message to='juliet@example.com/chamber' type='chat'><body>x</body></message>");
+    assert_eq!(chamber.recv().len(), 1);
+}
+
+#[test]
+fn section_3_3_nothing_leaves_for_who_is_blocked() {
+    let (_engine, [chamber, _balcony, romeo]) = stage();
+    change(&chamber, "block", &[ROMEO]);
+    romeo.recv();
+    let got = chamber.ask(
+        "<message to='romeo@example.net' type='chat' id='1'><body>Can you hear me now?</body></message>",
+    );
+    assert_same(
+        &got,
+        &["<message type='error' from='romeo@example.net' to='juliet@example.com/chamber' id='1'>\
+           <body>Can you hear me now?</body><error type='cancel'>\
+           <not-acceptable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/><blocked xmlns='urn:xmpp:blocking:errors'/>\
+           </error></message>"],
+    );
+    for stanza in [
+        "<message to='romeo@example.net/orchard' type='groupchat'><body>x</body></message>",
+        "<iq to='romeo@example.net/orchard' type='get' id='1'><ping xmlns='urn:xmpp:ping'/></iq>",
+        "<presence to='romeo@example.net/orchard'/>",
+        "<presence to='romeo@example.net' type='subscribe'/>",
+        "<presence to='romeo@example.net' type='unsubscribed'/>",
+        "<presence to='romeo@example.net' type='probe'/>",
+    ] {
+        assert_eq!(condition(&chamber.ask(stanza)), "not-acceptable", "{stanza}");
+        assert!(romeo.recv().is_empty(), "{stanza}");
+    }
+    // Answers cannot be answered.
+    assert!(chamber.ask("<iq to='romeo@example.net/orchard' type='result' id='1'/>").is_empty());
+    chamber.send("<presence><show>away</show></presence>");
+    assert!(romeo.recv().is_empty());
+}
+
+#[test]
+fn section_3_3_contacts_see_the_user_leave_and_section_3_4_come_back() {
+    let (engine, [chamber, balcony, romeo]) = stage();
+    engine.user("nurse");
+    engine.contact("nurse", "juliet", store::Subscription::FROM | store::Subscription::IN_ROSTER);
+    engine.contact("juliet", "nurse", store::Subscription::TO | store::Subscription::IN_ROSTER);
+    let [nurse] = online(&engine, [("nurse", "hall")]);
+    [&chamber, &balcony].into_iter().for_each(|c| drop(c.recv()));
+    change(&chamber, "block", &[ROMEO, "nurse@example.com"]);
+    assert_same(
+        &romeo.recv(),
+        &[
+            "<presence from='juliet@example.com/chamber' to='romeo@example.net' type='unavailable'/>",
+            "<presence from='juliet@example.com/balcony' to='romeo@example.net' type='unavailable'/>",
+        ],
+    );
+    assert!(nurse.recv().is_empty(), "she may not see it");
+    romeo.send("<presence><show>dnd</show></presence>");
+    chamber.send("<presence><status>alone</status></presence>");
+    [&chamber, &balcony, &romeo].into_iter().for_each(|c| drop(c.recv()));
+    let got = change(&chamber, "unblock", &[ROMEO, "nurse@example.com"]);
+    assert_same(
+        &romeo.recv(),
+        &[
+            "<presence from='juliet@example.com/chamber' to='romeo@example.net'><status>alone</status></presence>",
+            "<presence from='juliet@example.com/balcony' to='romeo@example.net'/>",
+        ],
+    );
+    // And the user sees what was held back.
+    let seen = |got: &[String]| got.iter().filter(|p| p.contains("<show>dnd</show>")).count();
+    assert_eq!((seen(&got), seen(&balcony.recv())), (1, 1));
+    assert!(nurse.recv().is_empty());
+}
+
+#[test]
+fn who_got_presence_directly_is_told_and_forgotten() {
+    let (engine, [chamber, ..]) = stage();
+    engine.user("tybalt");
+    let [tybalt] = online(&engine, [("tybalt", "street")]);
+    chamber.send("<presence to='tybalt@example.com/street'/>");
+    assert_eq!(tybalt.recv().len(), 1);
+    change(&chamber, "block", &["tybalt@example.com"]);
+    let gone =
+        "<presence from='juliet@example.com/chamber' to='tybalt@example.com/street' type='unavailable'/>";
+    assert_same(&tybalt.recv(), &[gone]);
+    chamber.close();
+    assert!(tybalt.recv().is_empty());
+}
+
+#[test]
+fn section_6_a_resource_or_a_domain_alone() {
+    let (_engine, [chamber, _balcony, romeo]) = stage();
+    let reaches = || {
+        romeo.send("<message to='juliet@example.com/chamber' type='chat'><body>x</body></message>");
+        romeo.recv();
+        chamber.recv().len() == 1
+    };
+    let sees = || {
+        romeo.send("<presence/>");
+        romeo.recv();
+        chamber.recv().len() == 1
+    };
+    for (entry, covered) in [
+        ("romeo@example.net/orchard", true),
+        ("romeo@example.net/home", false),
+        ("example.net", true),
+        ("example.net/orchard", true),
+        ("example.org", false),
+    ] {
+        change(&chamber, "block", &[entry]);
+        chamber.recv();
+        assert_eq!((reaches(), sees()), (!covered, !covered), "{entry}");
+        change(&chamber, "unblock", &[]);
+        chamber.recv();
+        romeo.recv();
+        assert!(reaches() && sees(), "{entry}");
+    }
+    // A resource that is blocked does not see presence, its siblings do.
+    change(&chamber, "block", &["romeo@example.net/orchard"]);
+    assert_eq!(romeo.recv().len(), 2, "both of Juliet's resources have gone");
+    chamber.send("<presence/>");
+    assert!(romeo.recv().is_empty());
+}
+
+#[test]
+fn section_5_the_own_account_and_the_own_server_are_not_locked_out() {
+    let (engine, [chamber, balcony, _romeo]) = stage();
+    engine.user("nurse");
+    let [nurse] = online(&engine, [("nurse", "hall")]);
+    change(&chamber, "block", &["juliet@example.com", "example.com", "juliet@example.com/balcony"]);
+    chamber.send("<message to='juliet@example.com/balcony' type='chat'><body>x</body></message>");
+    assert_eq!(balcony.recv().len(), 1);
+    chamber.send("<presence><show>away</show></presence>");
+    assert_eq!(balcony.recv().len(), 1);
+    chamber.recv();
+    let got = chamber.ask("<iq to='example.com' type='get' id='1'><ping xmlns='urn:xmpp:ping'/></iq>");
+    assert!(got.len() == 1 && got[0].contains("type='result'"), "{got:?}");
+    let from: Jid = Jid::parse("example.com").unwrap();
+    let frame =
+        Frame::read(b"<message from='example.com' to='juliet@example.com/chamber'><body>x</body></message>");
+    let mut effects = Effects::default();
+    effects.route(frame, from, chamber.session.jid.clone());
+    engine.node.perform(effects);
+    assert_eq!(chamber.recv().len(), 1);
+    // Its other users are.
+    let got = nurse.ask("<message to='juliet@example.com' type='chat'><body>x</body></message>");
+    assert_eq!(condition(&got), "service-unavailable");
+}
+
+#[test]
+fn who_is_away_is_left_alone_as_well_and_the_store_is_asked_once() {
+    let (engine, [chamber, balcony, romeo]) = stage();
+    engine.user("nurse");
+    let [nurse] = online(&engine, [("nurse", "hall")]);
+    change(&chamber, "block", &[ROMEO]);
+    [&chamber, &balcony].into_iter().for_each(Client::close);
+    romeo.recv();
+    engine.store_calls();
+    for _ in 0..3 {
+        let got = romeo.ask("<message to='juliet@example.com' type='chat'><body>x</body></message>");
+        assert_eq!(condition(&got), "service-unavailable");
+        let got = romeo.ask("<iq to='juliet@example.com' type='get' id='1'><vCard xmlns='vcard-temp'/></iq>");
+        assert_eq!(condition(&got), "service-unavailable");
+        for ty in ["subscribe", "unsubscribe", "probe"] {
+            assert!(
+                romeo.ask(&format!("<presence to='juliet@example.com' type='{ty}'/>")).len() <= 1,
+                "his own push"
+            );
+        }
+    }
+    let asked = |engine: &Engine| {
+        engine.store_calls().into_iter().filter(|call| *call == "blocklists.blocklist").count()
+    };
+    assert_eq!(asked(&engine), 1);
+    nurse.send("<message to='juliet@example.com' type='chat'><body>from a friend</body></message>");
+    assert_eq!(asked(&engine), 0, "the list is known");
+    let stored = engine.stored("juliet", ROMEO).unwrap();
+    assert!(!stored.subscription.has(store::Subscription::PENDING_IN));
+}
+
+#[test]
+fn what_waited_when_its_sender_was_blocked_is_thrown_away() {
+    let (engine, [chamber, ..]) = stage();
+    change(&chamber, "block", &[ROMEO]);
+    for (from, arrives) in [(ROMEO, false), ("nurse@example.com", true)] {
+        for text in [
+            "<message from='{}/x' type='chat'><body>x</body></message>",
+            "<presence from='{}' type='subscribe'/>",
+        ] {
+            let frame = Frame::from_store(text.replace("{}", from).as_bytes(), 1).unwrap();
+            assert!(engine.node.enqueue(&chamber.session, frame, throng_core::session::Stamp::None));
+            assert_eq!(chamber.recv().len() == 1, arrives, "{text} from {from}");
+        }
+    }
+}
+
+#[test]
+fn the_list_lasts_and_comes_with_the_login() {
+    let (engine, [chamber, balcony, romeo]) = stage();
+    change(&chamber, "block", &[ROMEO]);
+    [&chamber, &balcony].into_iter().for_each(Client::close);
+    // A login that read the old list, and was overtaken by a change.
+    let late = engine.principal("juliet");
+    let [one] = online(&engine, [("juliet", "a")]);
+    assert_eq!(get(&one).concat().matches("<item ").count(), 1);
+    change(&one, "block", &["tybalt@example.com"]);
+    one.close();
+    let two = engine.bind(late, "b").unwrap();
+    engine.run();
+    assert_eq!(get(&two).concat().matches("<item ").count(), 2);
+    romeo.recv();
+    let got = romeo.ask("<message to='juliet@example.com/b' type='chat'><body>x</body></message>");
+    assert_eq!(condition(&got), "service-unavailable");
+}
+
+#[test]
+fn requests_that_are_not_right() {
+    let (_engine, [chamber, ..]) = stage();
+    let ask = |inside: &str| {
+        let got = chamber.ask(&format!("<iq type='set' id='1'>{inside}</iq>"));
+        condition(&got).to_owned()
+    };
+    let block = |inside: &str| ask(&format!("<block xmlns='urn:xmpp:blocking'>{inside}</block>"));
+    assert_eq!(block(""), "bad-request");
+    assert_eq!(block("<item/>"), "bad-request");
+    assert_eq!(block("<item xmlns='u:v' jid='a@b'/>"), "bad-request");
+    assert_eq!(block("<item jid='a@b'/><other/>"), "bad-request");
+    assert_eq!(block("<item jid='a@b'/><item jid='a@@b'/>"), "jid-malformed");
+    assert_eq!(block("<item jid=''/>"), "jid-malformed");
+    assert_eq!(ask("<unblock xmlns='urn:xmpp:blocking'><item jid='@'/></unblock>"), "jid-malformed");
+    assert_eq!(ask("<blocklist xmlns='urn:xmpp:blocking'/>"), "service-unavailable");
+    assert!(!get(&chamber).concat().contains("<item"), "nothing was blocked");
+    for to in ["romeo@example.net", "example.com"] {
+        let got = chamber.ask(&format!(
+            "<iq type='set' id='1' to='{to}'><block xmlns='urn:xmpp:blocking'><item jid='a@b'/></block></iq>"
+        ));
+        assert_eq!(condition(&got), "service-unavailable", "{to}");
+    }
+}
+
+#[test]
+fn an_anonymous_user_has_no_list() {
+    let engine = Engine::new(ALL);
+    let guest = engine.connect_anonymous("guest", "x");
+    assert_eq!(condition(&set(&guest, "block", &[ROMEO])), "not-allowed");
+    assert!(!get(&guest).concat().contains("<item"));
+}
+
+#[test]
+fn a_flood_ends_at_the_limit_and_bothers_nobody_else() {
+    let mut options = Options::defaults(FEATURE.options);
+    options.set(FEATURE.options, "limit", Value::Int(5)).unwrap();
+    let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
+    engine.user("juliet");
+    engine.user("nurse");
+    let [juliet, nurse] = online(&engine, [("juliet", "a"), ("nurse", "b")]);
+    get(&juliet);
+    for n in 0..5 {
+        change(&juliet, "block", &[&format!("u{n}@x")]);
+    }
+    let many: Vec<String> = (0..4000).map(|n| format!("user{n}@x")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    for request in [&many[..], &["new@x"]] {
+        let got = set(&juliet, "block", request);
+        assert_eq!(condition(&got), "not-allowed");
+        assert!(got[0].len() < 1000, "the error does not quote the request");
+    }
+    // What is on it may be blocked again, and there is room when something goes.
+    change(&juliet, "block", &["u0@x"]);
+    change(&juliet, "unblock", &["u1@x"]);
+    change(&juliet, "block", &["new@x"]);
+    assert_eq!(get(&juliet).concat().matches("<item ").count(), 5);
+    change(&nurse, "block", &["u0@x"]);
+}
+
+#[test]
+fn a_store_that_fails_leaves_everything_as_it_was() {
+    let (engine, [chamber, balcony, romeo]) = stage();
+    engine.fail_store(true);
+    condition(&set(&chamber, "block", &[ROMEO]));
+    romeo.send("<message to='juliet@example.com/chamber' type='chat'><body>x</body></message>");
+    assert_eq!(chamber.recv().len(), 1);
+    // Nobody can know whether an absent user wants this: it is not delivered.
+    [&chamber, &balcony].into_iter().for_each(Client::close);
+    romeo.recv();
+    let got = romeo.ask("<message to='juliet@example.com' type='chat'><body>x</body></message>");
+    assert!(got.len() == 1 && got[0].contains("type='error'"), "{got:?}");
+}
+
+#[test]
+fn xep_0377_section_6_a_report_comes_with_the_block() {
+    let (_engine, [chamber, ..]) = stage();
+    let item = |report: &str| {
+        let got = chamber.ask(&format!(
+            "<iq type='set' id='block1'><block xmlns='urn:xmpp:blocking'><item jid='{ROMEO}'>{report}</item></block></iq>"
+        ));
+        got.last().unwrap().contains("type='result'")
+    };
+    let report = "<report xmlns='urn:xmpp:reporting:1' reason='urn:xmpp:reporting:spam'>\
+                  <stanza-id xmlns='urn:xmpp:sid:0' by='romeo@example.net' id='28482-98726-73623'/>\
+                  <text xml:lang='en'> Never came trouble to my house like this. </text></report>";
+    let text = format!(
+        "<iq type='set' id='1'><block xmlns='urn:xmpp:blocking'><item jid='{ROMEO}'>{report}</item></block></iq>"
+    );
+    let tree = throng_core::frame::tree(text.as_bytes()).unwrap();
+    let Wish { jids, reports } = wish(&tree, true).unwrap();
+    assert_eq!((jids.len(), reports.len()), (1, 1));
+    assert_eq!(
+        (reports[0].reason.as_str(), reports[0].text.as_str(), reports[0].messages),
+        ("urn:xmpp:reporting:spam", "Never came trouble to my house like this.", 1)
+    );
+    assert!(item(report));
+    // One that is not right is as good as none.
+    assert!(item("<report xmlns='urn:xmpp:reporting:1'/>"));
+    assert_eq!(get(&chamber).concat().matches("<report").count(), 0);
+}
+
+#[test]
+fn two_changes_at_once_leave_what_the_store_has() {
+    let (engine, [chamber, balcony, _romeo]) = stage();
+    let account = chamber.session.account.clone();
+    let node = &engine.node;
+    let jid = |text: &str| Jid::parse(text).unwrap();
+    // Both are sent off before either is answered, and answered in the other order.
+    let one = node.change_blocklist(&account.jid, vec![jid("a@x")], Unblock::These(vec![]), 9);
+    let two = node.change_blocklist(&account.jid, vec![jid("b@x")], Unblock::These(vec![jid("a@x")]), 9);
+    engine.wait(two).unwrap();
+    engine.wait(one).unwrap();
+    let stored = engine.wait(engine.stores.blocklists.blocklist(account.jid.as_ref())).unwrap();
+    let view = balcony.session.account.blocked().unwrap();
+    let mut sorted = stored.clone();
+    sorted.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+    assert_eq!(view.entries(), sorted);
+}
