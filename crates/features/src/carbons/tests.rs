@@ -1,3 +1,4 @@
+//! The examples of XEP-0280, the table of section 6.1, and what forged or lost copies do.
 use super::*;
 use testkit::{Client, Engine, assert_same};
 

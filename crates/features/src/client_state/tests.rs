@@ -1,3 +1,4 @@
+//! What matters and what can wait, and how both leave: XEP-0352 sections 4 and 5.
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 
