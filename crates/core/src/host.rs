@@ -202,7 +202,7 @@ impl Host {
     }
 
     /// The newest host of this domain: itself until a reload put another in its place.
-    pub fn current<'a>(self: &'a Arc<Self>) -> &'a Arc<Host> {
+    pub fn current(self: &Arc<Self>) -> &Arc<Host> {
         let mut host = self;
         while let Some(next) = host.next.get() {
             host = next;

@@ -347,10 +347,11 @@ impl Node {
                             account.set_blocked(state, blocked);
                         }
                         state.waiting |= offline > 0 || changed & !ROSTER_BITS != 0;
-                        if !stale && state.roster_version == roster_version {
-                            if let Some(snapshot) = snapshot.take() {
-                                state.set_prefetched(snapshot);
-                            }
+                        if !stale
+                            && state.roster_version == roster_version
+                            && let Some(snapshot) = snapshot.take()
+                        {
+                            state.set_prefetched(snapshot);
                         }
                         let session = Arc::new(Session::new(account.clone(), link.clone(), jid.clone()));
                         if ephemeral {

@@ -16,6 +16,10 @@
 //! What this cannot keep: messages that were stored while a session still held older ones that are only in its queue (it was
 //! full, or the resource stopped taking messages) come before those if the session is lost then.
 //!
+//! Long because storing and delivering meet under one lock, and each case is decided with the other one in sight.
+//!
+//! Desks outlive a reload (`Builder::kept`): what the handlers of the old host began is seen by those of the new one.
+//!
 //! Locks: this one, then the account's, then the session's, then the link's. Nothing waits and nothing is spawned under it.
 
 use std::collections::{HashMap, VecDeque};
