@@ -6,6 +6,7 @@ mod bind2;
 mod exchanges;
 mod fast;
 mod guesses;
+mod management;
 mod pipelining;
 mod upgrades;
 

@@ -92,3 +92,27 @@ async fn a_pipelined_login_with_a_password_that_is_wrong_is_answered_in_order() 
     assert_eq!(failure(&mut client).await, "not-authorized");
     succeeds(&mut client).await;
 }
+
+/// XEP-0368: with TLS from the first byte, what comes behind the handshake is header and request at once.
+#[tokio::test]
+async fn a_reconnect_over_direct_tls_is_one_flight_behind_the_handshake() {
+    let wire = node().await;
+    let mut client = wire.connect_direct().await;
+    client.handshake(&TlsClient::default()).await.unwrap();
+    let request = format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-EXPR'/>");
+    client.send(format!("{}{}", testkit::wire::OPEN, plain("juliet", PASSWORD, &request))).await;
+    client.header().await;
+    client.element().await;
+    let (success, _) = succeeds(&mut client).await;
+    let (_, token) = success.0.split_once(" token='").unwrap();
+    let token = token.split('\'').next().unwrap();
+    let mut client = wire.connect_direct().await;
+    client.handshake(&TlsClient::default()).await.unwrap();
+    let proof = sasl::client::hashed_token("juliet", token, client.binding("tls-exporter"));
+    let login =
+        authenticate("HT-SHA-256-EXPR", &proof, &format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>{BIND}"));
+    client.send(format!("{}{login}", testkit::wire::OPEN)).await;
+    client.header().await;
+    assert_eq!(client.element().await.name(), "features");
+    assert!(identity(&succeeds(&mut client).await.0).contains("/AwesomeXMPP/"));
+}

@@ -121,7 +121,7 @@ impl Driver {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
         epoll::add(&self.epoll, &link, epoll::EventData::new_u64(slot as u64), flags)?;
         let mut first = Vec::new();
-        let login = Login::begin(&self.profile, account, &mut first);
+        let login = Login::begin(&self.profile, account, &self.secrets, &mut first);
         debug_assert_eq!(slot, self.conns.len());
         self.outs.queued.push(first);
         self.addresses.push(String::new());

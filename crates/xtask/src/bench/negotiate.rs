@@ -1,6 +1,7 @@
 //! A light client's login as a state machine without a socket: stream header, STARTTLS, SASL, bind, session, roster (RFC 6120, RFC 6121).
 //!
 //! Each step waits for the answer to the one before, as usual clients do; nothing is pipelined. With the relay the login is one line.
+//! With a token (XEP-0484) it is one flight: header and request at once; it ends with success, which binds (XEP-0386).
 
 use anyhow::{Context as _, Result, bail};
 
@@ -54,6 +55,8 @@ enum Step {
     Session,
     Roster,
     Relay,
+    /// SASL2, until success.
+    Sasl2,
 }
 
 /// One login under way.
@@ -67,13 +70,19 @@ pub(crate) struct Login {
 
 impl Login {
     /// Begins the login of account number `account`; queues the first bytes.
-    pub(crate) fn begin(profile: &Profile, account: u64, out: &mut Vec<u8>) -> Self {
+    pub(crate) fn begin(profile: &Profile, account: u64, secrets: &Secrets, out: &mut Vec<u8>) -> Self {
         let user = format!("{}{account}", profile.prefix);
         let address = format!("{user}@{}/bench", profile.domain);
         let step = if profile.relay {
             out.extend_from_slice(address.as_bytes());
             out.push(b'\n');
             Step::Relay
+        } else if let Some(proof) =
+            secrets.token_proof(&user).filter(|_| profile.mechanism == Mechanism::Fast)
+        {
+            header(profile, out);
+            authenticate(profile.mechanism, &user, &proof, "<fast xmlns='urn:xmpp:fast:0'/>", out);
+            Step::Sasl2
         } else {
             header(profile, out);
             Step::Features
@@ -113,6 +122,8 @@ impl Login {
                 return Ok(Next::Tls);
             }
             Step::Auth => self.sasl(element, profile, secrets, out)?,
+            Step::Sasl2 if features => {}
+            Step::Sasl2 => return self.sasl2(element, secrets, out),
             Step::AuthedFeatures if features => {
                 // `session` is asked for only where RFC 3921 is still wanted (not marked `optional`).
                 let session = memchr::memmem::find(element, b"<session").is_some_and(|at| {
@@ -171,6 +182,15 @@ impl Login {
         if memchr::memmem::find(features, format!(">{name}<").as_bytes()).is_none() {
             bail!("the server does not offer {name}: {}", String::from_utf8_lossy(features));
         }
+        if profile.mechanism == Mechanism::Fast {
+            // No token yet: the first login asks for one.
+            let (scram, initial) = Scram::begin(Mechanism::Sha1, &self.user, nonce);
+            self.scram = Some(scram);
+            let ask = format!("<request-token xmlns='urn:xmpp:fast:0' mechanism='{name}'/>");
+            authenticate(Mechanism::Sha1, &self.user, &initial, &ask, out);
+            self.step = Step::Sasl2;
+            return Ok(());
+        }
         let initial = if profile.mechanism == Mechanism::Plain {
             secrets.plain(&self.user)
         } else {
@@ -208,6 +228,46 @@ impl Login {
         }
         Ok(())
     }
+}
+
+impl Login {
+    /// Challenge or success of XEP-0388.
+    fn sasl2(&mut self, element: &[u8], secrets: &mut Secrets, out: &mut Vec<u8>) -> Result<Next> {
+        if element.starts_with(b"<challenge") {
+            let scram = self.scram.as_mut().context("a challenge without SCRAM")?;
+            let answer = scram.answer(text(element, "challenge").unwrap_or_default(), secrets)?;
+            out.extend_from_slice(b"<response xmlns='urn:xmpp:sasl:2'>");
+            out.extend_from_slice(answer.as_bytes());
+            out.extend_from_slice(b"</response>");
+            return Ok(Next::Wait);
+        }
+        if !element.starts_with(b"<success") {
+            bail!("{} got no answer to its login: {}", self.user, String::from_utf8_lossy(element));
+        }
+        if let Some(scram) = &self.scram {
+            scram.verify(text(element, "additional-data").unwrap_or_default())?;
+        }
+        if let Some(at) = memchr::memmem::find(element, b"<token ") {
+            let token = attribute(&element[at..], "token").context("a token without a token")?;
+            secrets.tokens.insert(self.user.clone(), String::from_utf8(token.to_vec())?);
+        }
+        let address = text(element, "authorization-identifier").context("success names nobody")?;
+        let address = String::from_utf8(address.to_vec())?;
+        if !address.contains('/') {
+            bail!("{} was not given a resource", self.user);
+        }
+        Ok(Next::Ready(address))
+    }
+}
+
+/// `<authenticate/>` with a resource; one client for each user.
+fn authenticate(mechanism: Mechanism, user: &str, initial: &str, more: &str, out: &mut Vec<u8>) {
+    let name = mechanism.name();
+    let request = format!(
+        "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='{name}'><initial-response>{initial}</initial-response>\
+         <user-agent id='bench-{user}'/><bind xmlns='urn:xmpp:bind:0'><tag>bench</tag></bind>{more}</authenticate>"
+    );
+    out.extend_from_slice(request.as_bytes());
 }
 
 fn header(profile: &Profile, out: &mut Vec<u8>) {
@@ -262,7 +322,7 @@ mod tests {
     #[test]
     fn a_login_with_a_required_session() {
         let (profile, mut secrets, mut out) = (profile(), Secrets::new("secret"), Vec::new());
-        let mut login = Login::begin(&profile, 7, &mut out);
+        let mut login = Login::begin(&profile, 7, &secrets, &mut out);
         let steps: [(&str, &str); 6] = [
             (
                 "<stream:features><mechanisms><mechanism>PLAIN</mechanism></mechanisms></stream:features>",
@@ -292,7 +352,7 @@ mod tests {
     #[test]
     fn an_optional_session_is_left_out() {
         let (profile, mut secrets, mut out) = (profile(), Secrets::new("secret"), Vec::new());
-        let mut login = Login::begin(&profile, 7, &mut out);
+        let mut login = Login::begin(&profile, 7, &secrets, &mut out);
         for input in [
             "<stream:features><mechanism>PLAIN</mechanism></stream:features>",
             "<success/>",
@@ -306,9 +366,30 @@ mod tests {
     }
 
     #[test]
+    fn the_first_login_gets_a_token_and_the_next_uses_it() {
+        let profile = Profile { mechanism: Mechanism::Fast, ..profile() };
+        let (mut secrets, mut out) = (Secrets::new("secret"), Vec::new());
+        let mut login = Login::begin(&profile, 7, &secrets, &mut out);
+        let features = b"<stream:features><mechanism>HT-SHA-256-NONE</mechanism></stream:features>";
+        login.element(features, &profile, &mut secrets, 1, &mut out).unwrap();
+        let sent = String::from_utf8(std::mem::take(&mut out)).unwrap();
+        assert!(sent.contains("mechanism='SCRAM-SHA-1'") && sent.contains("<request-token"), "{sent}");
+        login.scram = None;
+        let success =
+            b"<success xmlns='urn:xmpp:sasl:2'><authorization-identifier>u7@x/y</authorization-identifier>\
+                        <token xmlns='urn:xmpp:fast:0' expiry='x' token='abc'/></success>";
+        let next = login.element(success, &profile, &mut secrets, 1, &mut out).unwrap();
+        assert!(matches!(next, Next::Ready(address) if address == "u7@x/y"));
+        Login::begin(&profile, 7, &secrets, &mut out);
+        let sent = String::from_utf8(out).unwrap();
+        assert!(sent.starts_with("<?xml") && sent.contains("mechanism='HT-SHA-256-NONE'"), "{sent}");
+        assert!(Login::begin(&profile, 8, &secrets, &mut Vec::new()).scram.is_none());
+    }
+
+    #[test]
     fn a_failure_names_the_account() {
         let (profile, mut secrets, mut out) = (profile(), Secrets::new("secret"), Vec::new());
-        let mut login = Login::begin(&profile, 7, &mut out);
+        let mut login = Login::begin(&profile, 7, &secrets, &mut out);
         let error = login.element(b"<failure/>", &profile, &mut secrets, 1, &mut out).err().unwrap();
         assert!(error.to_string().contains("u7"));
     }

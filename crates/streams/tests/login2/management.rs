@@ -1,0 +1,124 @@
+//! XEP-0198 (1.6.3) section 9: enabling along with Bind 2, resuming along with SASL2.
+
+use super::*;
+use throng_core::session::Management;
+
+static MANAGEMENT: Feature = Feature {
+    name: "management",
+    build: |builder| {
+        let management = Management { resume_seconds: 300, unacked_bytes: 65_536, location: String::new() };
+        builder.management(management, |_, _, _| None);
+    },
+    ..Feature::EMPTY
+};
+
+async fn managed() -> Wire {
+    juliet(|setup| setup.features.push(&MANAGEMENT)).await
+}
+
+const ENABLE: &str =
+    "<bind xmlns='urn:xmpp:bind:0'><tag>Awesome</tag><enable xmlns='urn:xmpp:sm:3' resume='true'/></bind>";
+
+/// Logs in with stream management; the client, its address and the id to resume.
+async fn enabled(wire: &Wire) -> (Client, String, String) {
+    let (mut client, _) = encrypted(wire).await;
+    client.send(plain("juliet", PASSWORD, ENABLE)).await;
+    let (success, _) = succeeds(&mut client).await;
+    let (_, enabled) =
+        success.0.split_once("<bound xmlns='urn:xmpp:bind:0'><enabled xmlns='urn:xmpp:sm:3'").unwrap();
+    let (_, id) = enabled.split_once(" id='").unwrap();
+    (client, identity(&success), id.split('\'').next().unwrap().to_owned())
+}
+
+fn resume(id: &str, h: u32) -> String {
+    format!("<resume xmlns='urn:xmpp:sm:3' previd='{id}' h='{h}'/>{ENABLE}")
+}
+
+#[tokio::test]
+async fn section_9_both_are_offered() {
+    let wire = managed().await;
+    let (_, features) = encrypted(&wire).await;
+    assert!(
+        features.has("<inline><sm xmlns='urn:xmpp:sm:3'/><bind xmlns='urn:xmpp:bind:0'>"),
+        "{}",
+        features.0
+    );
+    assert!(features.has("<feature var='urn:xmpp:sm:3'/></inline></bind>"));
+}
+
+#[tokio::test]
+async fn section_9_2_a_lost_stream_goes_on_with_one_request() {
+    let wire = managed().await;
+    wire.user("romeo").await;
+    let (mut client, jid, id) = enabled(&wire).await;
+    assert!(client.sync().await.iter().all(|seen| seen.name() == "r"));
+    drop(client);
+    testkit::wire::settle().await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    romeo
+        .send(format!("<message to='{jid}' type='chat' id='m1'><body>Art thou there?</body></message>"))
+        .await;
+    romeo.sync().await;
+    let (mut client, _) = encrypted(&wire).await;
+    // The answer of `sync` was seen: one stanza.
+    client.send(plain("juliet", PASSWORD, &resume(&id, 1))).await;
+    let success = client.element().await;
+    assert_eq!(success.name(), "success", "{}", success.0);
+    assert_eq!(identity(&success), jid);
+    assert!(success.has("<resumed xmlns='urn:xmpp:sm:3'") && !success.has("<bound"), "{}", success.0);
+    // No features: the old stream goes on at once.
+    let mut heard = client.element().await;
+    while heard.name() == "r" {
+        heard = client.element().await;
+    }
+    assert!(heard.name() == "message" && heard.attr("id").as_deref() == Some("m1"), "{}", heard.0);
+    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    assert_eq!(account.sessions().len(), 1);
+}
+
+#[tokio::test]
+async fn section_9_2_what_cannot_be_resumed_is_bound() {
+    let wire = managed().await;
+    wire.user("romeo").await;
+    let (mut old, _, id) = enabled(&wire).await;
+    // Romeo has got hold of juliet's id: it is nothing to him.
+    for (user, id) in [("romeo", id.as_str()), ("juliet", "0123"), ("juliet", "")] {
+        let (mut client, _) = encrypted(&wire).await;
+        client.send(plain(user, PASSWORD, &resume(id, 0))).await;
+        let (success, _) = succeeds(&mut client).await;
+        let failed = success.0.find("<failed xmlns='urn:xmpp:sm:3'").expect("an answer to resume");
+        assert!(success.0[failed..].contains("item-not-found"), "{}", success.0);
+        let bound =
+            success.0.find("<bound xmlns='urn:xmpp:bind:0'><enabled ").expect("a resource all the same");
+        assert!(failed < bound && identity(&success).contains("/Awesome/"));
+    }
+    old.send("<r xmlns='urn:xmpp:sm:3'/>").await;
+    let mut heard = old.element().await;
+    while heard.name() == "r" {
+        heard = old.element().await;
+    }
+    assert_eq!(heard.name(), "a", "juliet's stream is undisturbed");
+}
+
+#[tokio::test]
+async fn a_token_resumes_too() {
+    let wire = managed().await;
+    let (mut client, _) = encrypted(&wire).await;
+    let token = "<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>";
+    client.send(plain("juliet", PASSWORD, &format!("{PHONE}{ENABLE}{token}"))).await;
+    let (success, _) = succeeds(&mut client).await;
+    let find = |name: &str| {
+        let (_, rest) = success.0.split_once(&format!(" {name}='")).unwrap();
+        rest.split('\'').next().unwrap().to_owned()
+    };
+    let (id, token) = (find("id"), find("token"));
+    drop(client);
+    testkit::wire::settle().await;
+    let (mut client, _) = encrypted(&wire).await;
+    let proof = sasl::client::hashed_token("juliet", &token, &[]);
+    let more = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>{}", resume(&id, 0));
+    client.send(authenticate("HT-SHA-256-NONE", &proof, &more)).await;
+    let answer = client.element().await;
+    assert!(answer.has("<resumed xmlns='urn:xmpp:sm:3'"), "{}", answer.0);
+    assert_eq!(identity(&answer), identity(&success));
+}
