@@ -72,6 +72,21 @@ pub struct Tokens(Vec<Client>);
 #[error("stored tokens are damaged")]
 pub struct Damaged;
 
+/// Who a client says it is, and its proof.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// The account's address.
+    pub account: &'a str,
+    /// The client.
+    pub client: ClientId,
+    /// The mechanism that it uses.
+    pub mechanism: HtMechanism,
+    /// What the mechanism binds to on this stream ([`HtMechanism::data`]).
+    pub data: &'a [u8],
+    /// Its proof.
+    pub proof: &'a [u8; PROOF_BYTES],
+}
+
 /// What became of a proof.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -171,18 +186,10 @@ impl Tokens {
         self.0.len()
     }
 
-    /// Checks a proof. `data`: that of the mechanism on this stream ([`HtMechanism::data`]).
+    /// Checks a proof.
     #[must_use]
-    pub fn check(
-        &self,
-        key: &TokenKey,
-        account: &str,
-        client: ClientId,
-        mechanism: HtMechanism,
-        data: &[u8],
-        proof: &[u8; PROOF_BYTES],
-        now: u32,
-    ) -> Verdict {
+    pub fn check(&self, key: &TokenKey, claim: &Claim<'_>, now: u32) -> Verdict {
+        let Claim { account, client, mechanism, data, proof } = *claim;
         let found = self.0.iter().find(|c| c.id == client);
         let slots = [found.and_then(|c| c.new), found.and_then(|c| c.current)];
         let mut verdict = Verdict::Wrong;

@@ -1,7 +1,7 @@
 //! Tokens of XEP-0484: section 5 on slots, and everything that must not be accepted.
 
 use super::*;
-use sasl::tokens::{Change, Damaged, Gone, MAX_CLIENTS, Slot, Verdict};
+use sasl::tokens::{Change, Claim, Damaged, Gone, MAX_CLIENTS, Slot, Verdict};
 use sasl::{ClientId, HtMechanism, TokenKey, Tokens, client, ht};
 
 const JULIET: &str = "juliet@example.org";
@@ -40,7 +40,8 @@ impl Desk {
     fn check(&self, client: ClientId, mechanism: HtMechanism, token: &str, data: &[u8]) -> Verdict {
         let message = client::hashed_token("juliet", token, data);
         let proof = ht::parse(&message).unwrap().proof;
-        self.tokens.check(&self.key, JULIET, client, mechanism, data, &proof, self.now)
+        let claim = Claim { account: JULIET, client, mechanism, data, proof: &proof };
+        self.tokens.check(&self.key, &claim, self.now)
     }
     /// Checks and does what a login does.
     fn login(&mut self, client: ClientId, token: &str) -> bool {
@@ -83,7 +84,8 @@ fn a_token_is_good_for_one_account_client_mechanism_and_channel() {
     // A recorded proof on another connection.
     let proof = ht::parse(&client::hashed_token("juliet", &token, b"channel")).unwrap().proof;
     let check = |account, key: &TokenKey, data: &[u8]| {
-        desk.tokens.check(key, account, phone(), HtMechanism::Exporter, data, &proof, desk.now)
+        let claim = Claim { account, client: phone(), mechanism: HtMechanism::Exporter, data, proof: &proof };
+        desk.tokens.check(key, &claim, desk.now)
     };
     assert!(right(check(JULIET, &desk.key, b"channel")));
     assert_eq!(check(JULIET, &desk.key, b"another"), Verdict::Wrong);

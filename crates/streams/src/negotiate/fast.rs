@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::sasl::tokens::{Change, Right, Slot, Verdict};
+use ::sasl::tokens::{Change, Claim, Right, Slot, Verdict};
 use ::sasl::{ClientId, Failure, HtMechanism, Tokens, ht};
 use throng_core::fault::Fault;
 use throng_core::{Found, Host};
@@ -124,8 +124,9 @@ impl Connection {
         let client = ClientId::new(id);
         // Checked before the look-up.
         let data = fast.mechanism.data(&binding).unwrap_or_default();
-        let verdict =
-            tokens.check(&service.tokens, &state.claimed, client, fast.mechanism, data, &fast.proof, now);
+        let (account, mechanism) = (state.claimed.as_str(), fast.mechanism);
+        let claim = Claim { account, client, mechanism, data, proof: &fast.proof };
+        let verdict = tokens.check(&service.tokens, &claim, now);
         state.found = found;
         match verdict {
             Verdict::Wrong => self.failed_login(Failure::NotAuthorized, "token"),
