@@ -81,6 +81,12 @@ impl Node {
         assert!(output.status.success(), "account {words:?}: {}", said(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
+    /// `throng command …`, which must succeed; what it printed.
+    fn order(&self, words: &[&str], input: &str) -> String {
+        let output = self.run(&[&["command", "--config", "throng.toml"], words].concat(), input);
+        assert!(output.status.success(), "command {words:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
     fn start(&mut self) {
         let log =
             fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
@@ -514,10 +520,62 @@ async fn round_trips() {
     let _ = fs::remove_dir_all(&folder);
 }
 
+#[test]
+fn commands_are_carried_out_through_the_socket() {
+    let mut node = Node::new("commands", "");
+    let stopped = node.run(&["command", "--config", "throng.toml", "--list"], "");
+    assert!(!stopped.status.success() && said(&stopped).contains("no node is running"), "{}", said(&stopped));
+    node.start();
+    let list = node.order(&["--list"], "");
+    for part in ["add-user", "user=", "secret", "shutdown"] {
+        assert!(list.contains(part), "{part}: {list}");
+    }
+    let romeo = format!("romeo@{DOMAIN}");
+    assert!(
+        node.order(&["add-user", &format!("user={romeo}")], &format!("{PASSWORD}\n")).contains("was added")
+    );
+    assert_eq!(node.order(&["get-registered-users-list"], "").trim(), romeo);
+    let number = node.order(&["get-registered-users-num", "--json"], "");
+    assert_eq!(number.trim(), "{\"number\":1}");
+    node.act("client romeo is romeo/orchard\nromeo connects");
+    for (words, part) in [
+        (&["add-usr"][..], "did you mean \"add-user\"?"),
+        (&["add-user", "usr=x"], "its fields: user, password"),
+        (&["add-user", "user"], "FIELD=VALUE"),
+        (&["delete-user", "user=nobody@chat.test"], "there is no account"),
+        (&["get-online-users-num", "--domain", "example.net"], "example.net is not served here"),
+    ] {
+        let output = node.run(&[&["command", "--config", "throng.toml"], words].concat(), "secret-9\n");
+        assert!(!output.status.success() && said(&output).contains(part), "{words:?}: {}", said(&output));
+        assert!(!said(&output).contains("secret-9"), "{}", said(&output));
+    }
+    let refused = format!("client romeo is romeo/orchard\nromeo is refused account-disabled");
+    node.account(&["disable", &romeo], "");
+    node.act(&refused);
+    node.account(&["enable", &romeo], "");
+    node.act("client romeo is romeo/orchard\nromeo connects");
+
+    // Administrators that a command made are there after a restart, which leaves the process in place.
+    node.order(&["edit-admin", &format!("admin={romeo}")], "");
+    node.order(&["restart", "delay=1"], "");
+    let again = || node.log().matches("serves ").count() >= 2 && node.get("/readyz").is_some();
+    assert!(poll(|| again().then_some(())).is_some(), "not again: {}", node.log());
+    assert!(node.log().contains("the administrators are those of the command edit-admin"), "{}", node.log());
+    let log = node.log();
+    for part in ["command who=\"operator\"", "add-user", "account disable", "edit-admin", "restart"] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
+    assert!(!log.contains(PASSWORD), "{log}");
+    node.order(&["shutdown", "delay=1"], "");
+    let mut process = node.process.take().expect("a node");
+    let status = poll(|| process.try_wait().expect("a child")).expect("it ends");
+    assert!(status.success(), "{}", node.log());
+}
+
 /// What the plays show over memory is the same on a port, with the program, SQLite and a clock that nobody holds.
 #[test]
 fn plays_go_the_same_on_a_port() {
-    let mut node = Node::new("plays", "");
+    let mut node = Node::new("plays", "[modules.registration]\nwithout_tls = true\n");
     node.start();
     let Stage::Host(host) = node.stage() else { return };
     let stage = Stage::Host(Host { own_users: true, ..host });
@@ -527,11 +585,19 @@ fn plays_go_the_same_on_a_port() {
         let path = entry.expect("a file").path();
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
         let play = parse(&name, &fs::read_to_string(&path).expect("text")).expect("a play");
-        if play.needs_time() || !play.administrators.is_empty() {
+        if play.needs_time() {
             continue;
         }
         for (_, local, password) in play.accounts(&stage) {
             node.account(&["add", &format!("{local}@{DOMAIN}")], &password);
+        }
+        if !play.administrators.is_empty() {
+            let accounts = play.accounts(&stage);
+            let local = |user: &String| accounts.iter().find(|a| a.0 == *user).expect("an account").1.clone();
+            let admins: Vec<String> =
+                play.administrators.iter().map(|user| format!("admin={}@{DOMAIN}", local(user))).collect();
+            let words: Vec<&str> = admins.iter().map(String::as_str).collect();
+            node.order(&[&["edit-admin"], words.as_slice()].concat(), "");
         }
         if let Err(error) = act(&play, &stage) {
             panic!("{error}\n{}", node.log());

@@ -88,6 +88,49 @@ pub fn config() -> String {
     out
 }
 
+/// `docs/commands.md`: each command with its fields.
+pub fn commands() -> String {
+    let mut out = format!(
+        "{GENERATED}# Commands\n\nEach is offered to administrators by XMPP clients (XEP-0050) and by `throng command NAME \
+         FIELD=VALUE…`; a field that may have several values is written several times. See \
+         [administration](administration.md).\n"
+    );
+    for feature in ALL.iter().filter(|f| !f.commands.is_empty()) {
+        for command in feature.commands {
+            let reads = if command.changes { "" } else { " It changes nothing." };
+            let _ = write!(
+                out,
+                "\n## {}\n\n{}{reads} Node `{}`, module `{}`.\n",
+                command.name, command.doc, command.node, feature.name
+            );
+            for (title, fields) in [("Field", command.input), ("Answer", command.output)] {
+                if fields.is_empty() {
+                    continue;
+                }
+                let _ = write!(out, "\n| {title} | In forms | Type | Meaning |\n| --- | --- | --- | --- |\n");
+                for field in fields {
+                    let must = match (title, field.required, field.default) {
+                        ("Answer", ..) => String::new(),
+                        (_, _, default) if !default.is_empty() => format!(", `{default}` if left out"),
+                        (_, true, _) => ", required".to_owned(),
+                        _ => String::new(),
+                    };
+                    let doc = format!("{}. {}", field.label, field.doc);
+                    let kind = field.kind.describe();
+                    let _ = writeln!(
+                        out,
+                        "| `{}` | `{}` | {kind}{must} | {} |",
+                        field.name,
+                        field.var,
+                        doc.trim_end()
+                    );
+                }
+            }
+        }
+    }
+    out
+}
+
 /// `docs/hooks.md`: which module sees what, in which order.
 ///
 /// # Errors

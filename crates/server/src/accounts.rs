@@ -21,6 +21,8 @@ pub(crate) fn command(command: Account) -> Result<()> {
             (file.config, Request::Passwd { password: secret(password, &jid)?, jid })
         }
         Account::Remove { file, jid } => (file.config, Request::Remove { jid }),
+        Account::Disable { file, jid } => (file.config, Request::Disable { jid, disabled: true }),
+        Account::Enable { file, jid } => (file.config, Request::Disable { jid, disabled: false }),
         Account::Show { file, jid } => (file.config, Request::Show { jid }),
         Account::List { file, domain } => {
             let default = Config::load(file.config.as_deref())?.domain().to_owned();

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
+use base::Secret;
 use jid::Jid;
 use serde::{Deserialize, Serialize};
 use store::{BulkItem, BulkRoster, NewAccount, Page, Stores, Subscription};
-use throng_core::Node;
+use throng_core::{Node, Passwords};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -26,14 +27,47 @@ const CHUNK: usize = 5_000;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Request {
-    Add { jid: String, password: String },
-    Passwd { jid: String, password: String },
-    Remove { jid: String },
-    List { domain: String, after: u64 },
-    Show { jid: String },
-    Bulk { domain: String, prefix: String, from: u64, count: u64, password: String, ring: u32 },
+    Add {
+        jid: String,
+        password: String,
+    },
+    Passwd {
+        jid: String,
+        password: String,
+    },
+    Remove {
+        jid: String,
+    },
+    List {
+        domain: String,
+        after: u64,
+    },
+    Show {
+        jid: String,
+    },
+    Bulk {
+        domain: String,
+        prefix: String,
+        from: u64,
+        count: u64,
+        password: String,
+        ring: u32,
+    },
     Status,
     Reload,
+    Disable {
+        jid: String,
+        disabled: bool,
+    },
+    /// All commands of a domain.
+    Commands {
+        domain: String,
+    },
+    Command {
+        domain: String,
+        name: String,
+        values: Vec<(String, String)>,
+    },
 }
 
 /// An answer: lines for a person, and a cursor if there is more.
@@ -58,6 +92,7 @@ pub(crate) struct Admin {
 impl Admin {
     /// Carries one request out.
     pub(crate) async fn run(&self, request: Request) -> Result<Answer> {
+        self.audit(&request);
         let said = |line: String| Ok(Answer { lines: vec![line], ..Answer::default() });
         match request {
             Request::Add { jid, password } => {
@@ -110,6 +145,29 @@ impl Admin {
                 let made = self.bulk(&domain, &prefix, from, count, password, ring).await?;
                 said(format!("{made} accounts added, {} were there already", count - made))
             }
+            Request::Disable { jid, disabled } => {
+                let jid = self.account(&jid)?;
+                let done = match self.node() {
+                    Some(node) => {
+                        node.disable_account(&jid, disabled).await.map_err(|e| anyhow!("{}", e.about(&jid)))
+                    }
+                    None => match self.stores.accounts.set_disabled(jid.as_ref(), disabled).await {
+                        Ok(true) => Ok(()),
+                        Ok(false) => Err(missing(&jid)),
+                        Err(error) => Err(anyhow!("{error}")),
+                    },
+                };
+                done?;
+                said(format!("{jid} {}", if disabled { "disabled" } else { "enabled" }))
+            }
+            Request::Commands { domain } => {
+                let Some(node) = self.node() else { bail!("the node is not running") };
+                crate::commands::describe(node, &domain)
+            }
+            Request::Command { domain, name, values } => {
+                let Some(node) = self.node() else { bail!("the node is not running") };
+                crate::commands::carry_out(node, &domain, &name, values).await
+            }
             Request::Status => {
                 let Some(running) = &self.running else { bail!("the node is not running") };
                 Ok(Answer { status: Some(crate::status::figures(running)), ..Answer::default() })
@@ -120,6 +178,24 @@ impl Admin {
                 report.log();
                 Ok(Answer { lines: report.lines(), ..Answer::default() })
             }
+        }
+    }
+
+    /// What changes accounts of a running node has its line in the audit log; commands write their own.
+    fn audit(&self, request: &Request) {
+        let (command, on) = match request {
+            Request::Add { jid, .. } => ("account add", jid.clone()),
+            Request::Passwd { jid, .. } => ("account passwd", jid.clone()),
+            Request::Remove { jid } => ("account remove", jid.clone()),
+            Request::Disable { jid, disabled: true } => ("account disable", jid.clone()),
+            Request::Disable { jid, disabled: false } => ("account enable", jid.clone()),
+            Request::Bulk { domain, prefix, count, .. } => {
+                ("account bulk", format!("{count} of {prefix}*@{domain}"))
+            }
+            _ => return,
+        };
+        if self.running.is_some() {
+            tracing::info!(target: "throng::audit", who = "operator", door = "socket", command, on, "command");
         }
     }
 
@@ -178,7 +254,7 @@ impl Admin {
     }
 
     async fn derive(&self, password: String) -> Result<Vec<u8>> {
-        derive(password, self.keys.iterations()).await
+        derive(&*self.keys, password).await
     }
 
     async fn bulk(
@@ -252,14 +328,8 @@ fn neighbours(i: usize, n: usize, ring: usize) -> Vec<usize> {
 }
 
 /// Derives the stored keys of a password, away from the worker threads.
-pub(crate) async fn derive(password: String, iterations: u32) -> Result<Vec<u8>> {
-    if password.is_empty() {
-        bail!("the password is empty");
-    }
-    let salt = base::id::random_bytes::<{ sasl::SALT_BYTES }>();
-    let work = tokio::task::spawn_blocking(move || sasl::Credentials::derive(&password, iterations, &salt));
-    let credentials = work.await.context("the password could not be derived")?;
-    Ok(credentials.map_err(|e| anyhow!("the password cannot be used: {e}"))?.encode())
+pub(crate) async fn derive(keys: &dyn Passwords, password: String) -> Result<Vec<u8>> {
+    keys.derive(Secret::new(password)).await.map_err(|error| anyhow!("{error}"))
 }
 
 fn missing(jid: &Jid) -> anyhow::Error {

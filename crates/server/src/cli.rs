@@ -52,6 +52,8 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Use a command of a running node, with an administrator's rights; --list shows them with their fields.
+    Command(CommandLine),
     /// The figures of a running node, live. q quits.
     Top {
         /// The configuration file (TOML).
@@ -87,6 +89,20 @@ pub(crate) enum Account {
     },
     /// Remove an account with all its data; contacts are told.
     Remove {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// The address.
+        jid: String,
+    },
+    /// Refuse the logins of an account and end its sessions.
+    Disable {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// The address.
+        jid: String,
+    },
+    /// Let a disabled account log in again.
+    Enable {
         #[command(flatten)]
         file: ConfigFile,
         /// The address.
@@ -129,6 +145,26 @@ pub(crate) enum Account {
         #[arg(long, value_name = "ring:R")]
         roster: Option<String>,
     },
+}
+
+#[derive(clap::Args)]
+pub(crate) struct CommandLine {
+    #[command(flatten)]
+    pub(crate) file: ConfigFile,
+    /// Show all commands with their fields.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The domain; the default domain if absent.
+    #[arg(long, value_name = "D")]
+    pub(crate) domain: Option<String>,
+    /// The command, such as add-user.
+    pub(crate) name: Option<String>,
+    /// Its fields, such as user=alice@example.org; required secrets that are left out are read from standard input.
+    #[arg(value_name = "FIELD=VALUE")]
+    pub(crate) values: Vec<String>,
 }
 
 #[derive(clap::Args)]

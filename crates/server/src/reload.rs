@@ -229,7 +229,20 @@ impl Running {
     pub(crate) async fn reload_later(self: &Arc<Self>) -> Result<Report> {
         let running = self.clone();
         let work = tokio::task::spawn_blocking(move || running.reload());
-        work.await.context("the reload broke off; nothing more is known")?
+        let report = work.await.context("the reload broke off; nothing more is known")??;
+        self.settle_admins().await;
+        Ok(report)
+    }
+
+    /// A list of administrators that a command made counts until the configuration has another one.
+    async fn settle_admins(&self) {
+        let configured: Vec<jid::Jid> =
+            self.state.lock().config.admins.iter().filter_map(|a| jid::Jid::parse(a).ok()).collect();
+        let node = &self.wired.node;
+        match features::administration::admins::settle(&*node.stores.settings, &configured).await {
+            Ok(admins) => node.set_admins(admins),
+            Err(error) => tracing::warn!(%error, "the list of administrators could not be read"),
+        }
     }
 }
 

@@ -236,7 +236,7 @@ async fn first_start(config: &Config, wired: &Wired) -> Result<Option<String>> {
         return Ok(None);
     }
     let password = base::id::random_id();
-    let credentials = admin::derive(password.clone(), config.iterations).await?;
+    let credentials = admin::derive(&*wired.node.passwords, password.clone()).await?;
     accounts.create(&jid, &credentials).await.map_err(|e| anyhow!("{e}"))?;
     Ok(Some(password))
 }

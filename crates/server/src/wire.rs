@@ -99,6 +99,13 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
     let secret = stores.settings.put_if_absent("decoy-secret", &fresh).await.map_err(|e| anyhow!("{e}"))?;
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
+    let configured: Vec<jid::Jid> = config.admins.iter().filter_map(|a| jid::Jid::parse(a).ok()).collect();
+    let admins = features::administration::admins::settle(&*stores.settings, &configured).await;
+    let admins = admins.map_err(|e| anyhow!("{e}"))?;
+    if admins != configured {
+        let list = admins.iter().map(jid::Jid::as_str).collect::<Vec<_>>().join(", ");
+        tracing::info!(admins = list, "the administrators are those of the command edit-admin");
+    }
     let node = Node::new(throng_core::Parts {
         hosts,
         stores,
@@ -107,7 +114,7 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
         spawner: Arc::new(tasks.clone()),
         metrics,
         limits: config.limits.clone(),
-        admins: config.admins.iter().filter_map(|a| jid::Jid::parse(a).ok()).collect(),
+        admins,
         passwords: keys.clone(),
         version: env!("CARGO_PKG_VERSION"),
     });

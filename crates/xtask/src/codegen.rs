@@ -40,7 +40,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// Every generated file: its path from the root, and what is to be in it.
 fn files() -> anyhow::Result<Vec<(String, String)>> {
     let hooks = features::docs::hooks()?;
-    let docs = [("xeps", features::docs::xeps()), ("modules", features::docs::config()), ("hooks", hooks)];
+    let docs = [
+        ("xeps", features::docs::xeps()),
+        ("modules", features::docs::config()),
+        ("commands", features::docs::commands()),
+        ("hooks", hooks),
+    ];
     let mut files: Vec<_> = docs.map(|(name, text)| (format!("docs/{name}.md"), text)).into();
     files.push(("doap.xml".to_owned(), features::doap::doap()));
     for (name, text) in features::docs::golden()? {

@@ -1,0 +1,180 @@
+//! `throng command …`: the node's commands for its operator, through the admin socket. The same declarations are behind
+//! XEP-0050; help, checks and errors follow from them.
+//!
+//! The trap: a password on the command line is seen by other users of the machine. Required secrets that are left out are
+//! read from standard input, a line each.
+
+use std::io::BufRead;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::{Map, Value, json};
+use throng_core::Node;
+use throng_core::command::{Caller, Command, Field, FieldKind, Given, Key, Output, Shown};
+
+use crate::admin::{self, Answer, Request};
+use crate::cli::CommandLine;
+use crate::config::Config;
+use crate::{out, runtime};
+
+/// Uses a command, or lists them.
+pub(crate) fn command(line: CommandLine) -> Result<()> {
+    let config = Config::load(line.file.config.as_deref())?;
+    runtime::start()?.block_on(run(&config, line))
+}
+
+async fn run(config: &Config, line: CommandLine) -> Result<()> {
+    let socket = config.socket();
+    let mut stream = admin::connect(&socket).await.with_context(|| {
+        format!("no node is running on {}; start one with: throng serve", socket.display())
+    })?;
+    let domain = line.domain.unwrap_or_else(|| config.domain().to_owned());
+    let known = admin::ask(&mut stream, &Request::Commands { domain: domain.clone() }).await?;
+    let all = known.status.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
+    let Some(name) = line.name.filter(|_| !line.list) else {
+        return list(&all, line.json);
+    };
+    let about = all.iter().find(|c| c["name"] == name.as_str());
+    let Some(about) = about else {
+        let names = all.iter().filter_map(|c| c["name"].as_str());
+        bail!("there is no command \"{name}\"{}", features::registry::nearest(&name, names));
+    };
+    let mut values = Vec::new();
+    for text in &line.values {
+        let (key, value) = text.split_once('=').with_context(|| {
+            format!("\"{text}\" is not of the form FIELD=VALUE; throng command --list shows the fields")
+        })?;
+        values.push((key.to_owned(), value.to_owned()));
+    }
+    for field in about["input"].as_array().into_iter().flatten() {
+        let key = field["name"].as_str().unwrap_or_default();
+        let missing =
+            field["kind"] == "secret" && field["required"] == true && !values.iter().any(|v| v.0 == key);
+        if missing {
+            let mut line = String::new();
+            std::io::stdin().lock().read_line(&mut line).context("standard input cannot be read")?;
+            values.push((key.to_owned(), line.trim_end_matches(['\r', '\n']).to_owned()));
+        }
+    }
+    let answer = admin::ask(&mut stream, &Request::Command { domain, name, values }).await?;
+    match answer.status.filter(|_| line.json) {
+        Some(value) => out::line(&value.to_string()),
+        None => answer.lines.iter().for_each(|line| out::line(line)),
+    }
+    Ok(())
+}
+
+/// Every command with its fields.
+fn list(all: &[Value], as_json: bool) -> Result<()> {
+    if as_json {
+        out::line(&serde_json::to_string(all)?);
+        return Ok(());
+    }
+    for command in all {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        out::line(&format!("{:<28}{}", text(&command["name"]), text(&command["doc"])));
+        for field in command["input"].as_array().into_iter().flatten() {
+            let must = if field["required"] == true { "" } else { ", may be left out" };
+            let name = format!("{}=", text(&field["name"]));
+            out::line(&format!("    {name:<24}{} ({}{must})", text(&field["label"]), text(&field["kind"])));
+        }
+    }
+    Ok(())
+}
+
+/// The commands of a domain as data.
+pub(crate) fn describe(node: &Arc<Node>, domain: &str) -> Result<Answer> {
+    let host = host(node, domain)?;
+    let all = host.commands.iter().map(|entry| about(entry.command)).collect();
+    Ok(Answer { status: Some(Value::Array(all)), ..Answer::default() })
+}
+
+fn about(command: &Command) -> Value {
+    let field = |f: &Field| {
+        json!({
+            "name": f.name, "label": f.label, "kind": f.kind.describe(), "doc": f.doc, "default": f.default,
+            "required": f.required && f.default.is_empty(),
+        })
+    };
+    json!({
+        "name": command.name,
+        "title": command.title,
+        "doc": command.doc,
+        "changes": command.changes,
+        "input": command.input.iter().map(field).collect::<Vec<_>>(),
+        "output": command.output.iter().map(field).collect::<Vec<_>>(),
+    })
+}
+
+fn host(node: &Arc<Node>, domain: &str) -> Result<Arc<throng_core::Host>> {
+    node.host(domain).with_context(|| format!("{domain} is not served here"))
+}
+
+/// Carries one out with the operator's rights.
+pub(crate) async fn carry_out(
+    node: &Arc<Node>,
+    domain: &str,
+    name: &str,
+    values: Vec<(String, String)>,
+) -> Result<Answer> {
+    let host = host(node, domain)?;
+    let entry = host.commands.named(name).with_context(|| format!("there is no command \"{name}\""))?;
+    let mut given = Given::default();
+    for (key, value) in values {
+        given.add(&key, value);
+    }
+    let input = entry.command.read(&given, Key::Name).map_err(|error| anyhow!("{error}"))?;
+    let output = node.run_command(&host, entry, Caller::operator(), input).await;
+    let output = output.map_err(|error| anyhow!("{error}"))?;
+    Ok(Answer { lines: lines(&output), status: Some(data(&output)), ..Answer::default() })
+}
+
+/// For people: lists a value a line, tables with tabs, the rest with its label.
+fn lines(output: &Output) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (field, shown) in &output.values {
+        match shown {
+            Shown::Texts(texts) => lines.extend(texts.iter().cloned()),
+            Shown::Rows(rows) => {
+                lines.extend(rows.iter().map(|row| {
+                    row.iter().map(|cell| cell.texts().join(", ")).collect::<Vec<_>>().join("\t")
+                }));
+            }
+            Shown::Bool(on) => lines.push(format!("{}: {}", field.label, if *on { "yes" } else { "no" })),
+            other => lines.push(format!("{}: {}", field.label, other.texts().join(", "))),
+        }
+    }
+    if !output.note.is_empty() {
+        lines.push(output.note.clone());
+    }
+    lines
+}
+
+/// For programs.
+fn data(output: &Output) -> Value {
+    let mut map = Map::new();
+    for (field, shown) in &output.values {
+        map.insert(field.name.to_owned(), value(field, shown));
+    }
+    if !output.note.is_empty() {
+        map.insert("note".to_owned(), json!(output.note));
+    }
+    Value::Object(map)
+}
+
+fn value(field: &Field, shown: &Shown) -> Value {
+    match (shown, field.kind) {
+        (Shown::Text(text), _) => json!(text),
+        (Shown::Texts(texts), _) => json!(texts),
+        (Shown::Int(n), _) => json!(n),
+        (Shown::Bool(on), _) => json!(on),
+        (Shown::Rows(rows), FieldKind::Table(columns)) => rows
+            .iter()
+            .map(|row| {
+                let cells = columns.iter().zip(row).map(|(c, cell)| (c.name.to_owned(), value(c, cell)));
+                Value::Object(cells.collect())
+            })
+            .collect(),
+        (Shown::Rows(_), _) => Value::Null,
+    }
+}
