@@ -11,7 +11,7 @@ use std::sync::Arc;
 use jid::{Jid, JidRef};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use store::{AddressId, RosterItem, RosterSnapshot, Subscription};
+use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, Subscription};
 
 use crate::blocked::Blocked;
 use crate::host::Host;
@@ -66,6 +66,7 @@ pub struct State {
 struct Rare {
     prefetched: Option<RosterSnapshot>,
     blocked: Option<Arc<Blocked>>,
+    photo: Option<Box<PhotoHash>>,
 }
 
 impl Account {
@@ -91,6 +92,24 @@ impl Account {
             self.flags.clear(flags::ACCOUNT_BLOCKS);
         }
         state.rare(|rare| rare.blocked = blocked);
+    }
+    /// Puts the hash of another photo in place; nothing else keeps the flag right.
+    pub fn set_photo(&self, state: &mut State, photo: Option<PhotoHash>) {
+        if photo.is_some() {
+            self.flags.set(flags::ACCOUNT_PHOTO);
+        } else if self.flags.has(flags::ACCOUNT_PHOTO) {
+            self.flags.clear(flags::ACCOUNT_PHOTO);
+        } else {
+            return;
+        }
+        state.rare(|rare| rare.photo = photo.map(Box::new));
+    }
+    /// The hash of the photo that the account shows.
+    pub fn photo(&self) -> Option<PhotoHash> {
+        if !self.flags.has(flags::ACCOUNT_PHOTO) {
+            return None;
+        }
+        self.state.lock().rare.as_ref()?.photo.as_deref().copied()
     }
     /// The blocklist, if there is one.
     pub fn blocked(&self) -> Option<Arc<Blocked>> {
@@ -127,7 +146,7 @@ impl State {
     fn rare<T>(&mut self, f: impl FnOnce(&mut Rare) -> T) -> T {
         let mut rare = self.rare.take().unwrap_or_default();
         let done = f(&mut rare);
-        self.rare = Some(rare).filter(|r| r.prefetched.is_some() || r.blocked.is_some());
+        self.rare = Some(rare).filter(|r| r.prefetched.is_some() || r.blocked.is_some() || r.photo.is_some());
         done
     }
     /// The roster as the login read it, until somebody takes it.

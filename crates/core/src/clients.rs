@@ -331,3 +331,88 @@ impl State {
         self.remove(index)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(clients: &Clients, key: &str, bytes: usize, now: u32) -> u32 {
+        let number = clients.0.lock().enter(key, now);
+        let long = "x".repeat(bytes);
+        clients.learn(key, FeatureSet::new([long.as_str()], []));
+        number
+    }
+    fn is_there(clients: &Clients, number: u32) -> bool {
+        clients.0.lock().get(number).is_some()
+    }
+
+    #[test]
+    fn a_number_of_what_went_stands_for_nothing() {
+        let mut state = State::default();
+        let first = state.enter("a", 1);
+        assert_eq!(state.enter("a", 2), first);
+        state.leave(first);
+        assert!(state.get(first).is_some());
+        state.leave(first);
+        assert!(state.get(first).is_none(), "nobody has it and nobody knows it");
+        let second = state.enter("b", 3);
+        assert_eq!(first % MOST as u32, second % MOST as u32, "the place is used again");
+        assert!(state.get(first).is_none() && state.get(second).is_some() && state.get(0).is_none());
+        state.leave(first);
+        assert!(state.get(second).is_some(), "an old number takes nothing from a new one");
+    }
+
+    #[test]
+    fn a_full_cache_drops_what_nobody_proved_then_what_nobody_has_then_what_few_have() {
+        let clients = Clients::default();
+        let unused = known(&clients, "unused", 10, 1);
+        clients.0.lock().leave(unused);
+        let old = known(&clients, "old", 10, 1);
+        let new = known(&clients, "new", 10, 5);
+        let many = known(&clients, "many", 10, 1);
+        clients.0.lock().enter("many", 1);
+        let fill = |from: usize| {
+            for i in from..MOST {
+                clients.0.lock().enter(&format!("unknown {i}"), 9);
+            }
+        };
+        fill(4);
+        assert_eq!(clients.size().0, MOST);
+        clients.0.lock().enter("one more", 10);
+        assert_eq!(clients.size().0, MOST);
+        assert!(is_there(&clients, old) && is_there(&clients, new) && is_there(&clients, many));
+        assert!(!is_there(&clients, unused), "nobody has it");
+        let mut state = clients.0.lock();
+        // Whatever is left to drop goes in this order.
+        let unknown = MOST - 3;
+        for _ in 0..unknown {
+            assert!(state.evict(None));
+        }
+        assert!(state.get(old).is_some() && state.by_key.len() == 3);
+        state.evict(None);
+        assert!(state.get(old).is_none() && state.get(new).is_some());
+        state.evict(None);
+        assert!(state.get(new).is_none() && state.get(many).is_some());
+        state.evict(None);
+        assert!(!state.evict(None) && state.bytes == 0 && state.by_key.is_empty());
+    }
+
+    #[test]
+    fn bytes_are_bounded_and_a_set_that_is_too_large_is_not_kept() {
+        let clients = Clients::default();
+        known(&clients, "large", SET_BYTES + 1, 1);
+        assert_eq!(clients.size(), (1, 0));
+        for i in 0..2 * MOST_BYTES / (SET_BYTES / 2) {
+            known(&clients, &format!("k{i}"), SET_BYTES / 2, 2);
+            assert!(clients.size().1 <= MOST_BYTES);
+        }
+        assert!(clients.size().1 > MOST_BYTES - SET_BYTES);
+    }
+
+    #[test]
+    fn a_set_answers_by_name() {
+        let set = FeatureSet::new(["b", "a", "b"], [("client", "pc")]);
+        assert!(set.has("a") && set.has("b") && !set.has("c") && !set.has(""));
+        assert_eq!(set.features().collect::<Vec<_>>(), ["a", "b"]);
+    }
+}

@@ -38,6 +38,7 @@ impl Node {
             roster: login.roster,
             roster_version: login.roster_version,
             offline: login.offline,
+            photo: login.photo,
             // Who wanted to be left alone is not let in without that.
             blocked: store::blocklists::decode(&login.blocklist)?,
             epoch,
@@ -63,6 +64,7 @@ impl Node {
             roster: Vec::new(),
             roster_version: 0,
             offline: 0,
+            photo: None,
             blocked: Vec::new(),
             ephemeral: true,
         })

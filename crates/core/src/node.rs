@@ -11,7 +11,7 @@ use cluster::Cluster;
 use jid::{Jid, JidRef};
 use parking_lot::RwLock;
 use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
-use store::{AddressId, RosterItem, RosterSnapshot, Stores};
+use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, Stores};
 
 use crate::account::Account;
 use crate::clients::Clients;
@@ -112,6 +112,8 @@ pub struct Principal {
     pub roster_version: u64,
     /// Messages in the offline store.
     pub offline: u32,
+    /// Hash of the photo that the account shows.
+    pub photo: Option<PhotoHash>,
     /// Addresses that the account has blocked.
     pub blocked: Vec<Jid>,
     /// [`Node::epoch`] before the store was asked.
@@ -311,9 +313,10 @@ impl Node {
         let resource = jid.as_ref().resource().unwrap_or_default().to_owned();
         let items = std::mem::take(&mut principal.roster);
         let blocked = &principal.blocked.clone();
-        let Principal { host, jid: bare, id, roster_version, offline, epoch, ephemeral, .. } = &*principal;
-        let (id, roster_version, offline, epoch, ephemeral) =
-            (*id, *roster_version, *offline, *epoch, *ephemeral);
+        let Principal { host, jid: bare, id, roster_version, offline, epoch, ephemeral, photo, .. } =
+            &*principal;
+        let (id, roster_version, offline, epoch, ephemeral, photo) =
+            (*id, *roster_version, *offline, *epoch, *ephemeral, *photo);
         let mut snapshot = Some(RosterSnapshot { version: roster_version, items });
         let mut stale = false;
         let limit = usize::from(self.limits().sessions_per_account);
@@ -345,6 +348,7 @@ impl Node {
                         }
                         if fresh {
                             account.set_blocked(state, blocked);
+                            account.set_photo(state, photo);
                         }
                         state.waiting |= offline > 0 || changed & !ROSTER_BITS != 0;
                         if !stale

@@ -37,6 +37,13 @@ pub static BUILT_IN: &[BuiltIn] = &[
         "streams between servers; section 8.1.5: `xml:lang` of the stream on its stanzas",
     ),
     built("core", "RFC 6121", "XMPP: Instant Messaging and Presence", "", "section 10: other servers"),
+    built(
+        "core",
+        "XEP-0131",
+        "Stanza Headers and Internet Metadata",
+        "1.2",
+        "headers are passed on as they are; the server itself reads none",
+    ),
     built("jid", "RFC 7622", "XMPP: Address Format", "", ""),
     built("net", "RFC 7590", "Use of TLS in XMPP", "", "section 3.3: session resumption"),
     built("net", "XEP-0368", "SRV records for XMPP over TLS", "1.1.0", "the records are the operator's"),

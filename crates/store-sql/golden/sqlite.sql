@@ -21,7 +21,7 @@ CREATE TABLE account (
     disabled       INTEGER NOT NULL,
     roster_version INTEGER NOT NULL,
     credentials    BLOB NOT NULL
-, blocklist BLOB, tokens BLOB) STRICT;
+, blocklist BLOB, tokens BLOB, photo BLOB) STRICT;
 
 CREATE TABLE address (
     id  INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -254,7 +254,7 @@ fn fill() {
         let limits = PrivateLimits { entries: 9, bytes: 999 };
         stores.private.put(name.as_ref(), vec![("key".into(), b"value".to_vec())], limits).await.unwrap();
         let shown = Searchable { name: "Ann Lee".into(), ..Searchable::default() };
-        stores.vcards.put(name.as_ref(), Some(b"<vCard/>".to_vec()), shown).await.unwrap();
+        stores.vcards.put(name.as_ref(), Some(b"<vCard/>".to_vec()), shown, None).await.unwrap();
         stores.last_seen.set(ann, Seen { at: 1_767_225_600, status: Some("gone".into()) });
         database.close().await;
     });

@@ -42,7 +42,7 @@ pub use roster::{
 };
 pub use settings::Settings;
 pub use tokens::{Tokens, TokensFn};
-pub use vcards::{Searchable, Vcards};
+pub use vcards::{PhotoHash, Searchable, Vcards};
 
 /// What every storage call returns: a boxed future that borrows only the store.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;

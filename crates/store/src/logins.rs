@@ -4,7 +4,7 @@
 //! the session keeps the rest until the client asks for its roster.
 use jid::JidRef;
 
-use crate::{AddressId, Fut, RosterItem};
+use crate::{AddressId, Fut, PhotoHash, RosterItem};
 
 /// What is known about an account at login.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,6 +25,8 @@ pub struct Login {
     pub blocklist: Vec<u8>,
     /// Opaque to storage; see [`crate::Tokens`]. Empty when there are none.
     pub tokens: Vec<u8>,
+    /// Of the photo in the vCard, if there is one; see [`crate::Vcards`].
+    pub photo: Option<PhotoHash>,
 }
 
 /// Reads accounts for authentication.

@@ -1,4 +1,4 @@
-//! vCards (XEP-0054 1.3) as opaque bytes, and what of them the directory may find.
+//! vCards (XEP-0054 1.3) as opaque bytes, what of them the directory may find, and the hash of their photo.
 //!
 //! The caller picks the searchable texts out of the card, because only it knows XML; storage folds them into keys (see
 //! [`crate::directory`]). Left out: looking into the card.
@@ -53,14 +53,23 @@ impl Searchable {
     }
 }
 
+/// SHA-1 of a photo (XEP-0153 section 3.1). It comes with the login, see [`crate::Login`].
+pub type PhotoHash = [u8; 20];
+
 /// The vCards of accounts. They go with the account.
 pub trait Vcards: Send + Sync {
     /// The card, if any.
     fn get(&self, owner: JidRef<'_>) -> Fut<'_, Option<Vec<u8>>>;
 
-    /// Sets or replaces the card together with what the directory finds; without a card both go. False when there is no
-    /// such account.
-    fn put(&self, owner: JidRef<'_>, vcard: Option<Vec<u8>>, searchable: Searchable) -> Fut<'_, bool>;
+    /// Sets or replaces the card together with what the directory finds and the hash of the photo; without a card all of
+    /// them go. False when there is no such account.
+    fn put(
+        &self,
+        owner: JidRef<'_>,
+        vcard: Option<Vec<u8>>,
+        searchable: Searchable,
+        photo: Option<PhotoHash>,
+    ) -> Fut<'_, bool>;
 }
 
 /// Refuses a card that is too large; every backend calls it first.

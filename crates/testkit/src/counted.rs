@@ -8,8 +8,8 @@ use store::directory::{Found, Query, SearchPage};
 use store::{
     Account, Accounts, AddressId, Addresses, Appended, BlocklistOutcome, Blocklists, BulkRoster, ChangeFn,
     Changed, Created, Directory, ErrorKind, Fut, LastSeen, Login, Logins, NewAccount, Offline,
-    OfflineMessage, Page, Private, PrivateLimits, PutOutcome, Removed, Roster, RosterSnapshot, Searchable,
-    Seen, Settings, Slice, StoreError, Stores, Tokens, TokensFn, Unblock, Vcards, Waiting,
+    OfflineMessage, Page, PhotoHash, Private, PrivateLimits, PutOutcome, Removed, Roster, RosterSnapshot,
+    Searchable, Seen, Settings, Slice, StoreError, Stores, Tokens, TokensFn, Unblock, Vcards, Waiting,
 };
 
 /// A store whose calls are counted.
@@ -102,7 +102,7 @@ counted! {
     }
     Vcards in vcards {
         get(owner: JidRef<'_>) -> Option<Vec<u8>>;
-        put(owner: JidRef<'_>, vcard: Option<Vec<u8>>, searchable: Searchable) -> bool;
+        put(owner: JidRef<'_>, vcard: Option<Vec<u8>>, searchable: Searchable, photo: Option<PhotoHash>) -> bool;
     }
     Directory in directory {
         search(domain: &str, query: &Query, page: SearchPage) -> Found;

@@ -29,10 +29,14 @@ pub const MANAGED: u64 = 1 << 7;
 pub const BLOCKLIST: u64 = 1 << 8;
 /// The stream is encrypted.
 pub const SECURE: u64 = 1 << 9;
+/// The hash of a photo in the session's presence was put there by the server (XEP-0153).
+pub const PHOTO_ADDED: u64 = 1 << 10;
 /// Of an account: one of its sessions has [`CARBONS`].
 pub const ACCOUNT_CARBONS: u64 = 1 << 32;
 /// Of an account: its blocklist is not empty.
 pub const ACCOUNT_BLOCKS: u64 = 1 << 33;
+/// Of an account: it shows a photo.
+pub const ACCOUNT_PHOTO: u64 = 1 << 34;
 /// Bits that mean *since the resource became available*: cleared when it becomes unavailable.
 pub const SINCE_AVAILABLE: u64 = OFFLINE_FETCHED | REQUESTS_SHOWN;
 

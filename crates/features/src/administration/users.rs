@@ -176,7 +176,7 @@ async fn add(call: Call) -> Result<Output, CommandError> {
     }
     call.node.create_account(&jid, password).await.map_err(|e| e.about(&jid))?;
     if let Some((vcard, searchable)) = card(&call) {
-        call.node.stores.vcards.put(jid.as_ref(), Some(vcard), searchable).await?;
+        call.node.stores.vcards.put(jid.as_ref(), Some(vcard), searchable, None).await?;
     }
     Ok(Output::said(format!("{jid} was added")))
 }

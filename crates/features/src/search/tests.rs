@@ -27,7 +27,7 @@ fn with(options: &[(&str, Value)]) -> Engine {
         };
         let card = (!first.is_empty()).then(|| b"<vCard xmlns='vcard-temp'/>".to_vec());
         let jid = jid::Jid::parse(&format!("{user}@example.com")).unwrap();
-        assert!(engine.wait(engine.stores.vcards.put(jid.as_ref(), card, searchable)).unwrap());
+        assert!(engine.wait(engine.stores.vcards.put(jid.as_ref(), card, searchable, None)).unwrap());
     }
     engine.user("elsewhere@example.net");
     engine

@@ -5,11 +5,14 @@
 //! (section 5). A user without a card and a user who does not exist get the same answer. The domain's own card is made of
 //! options.
 //!
+//! The hash of the photo goes into presence: [`photo`].
+//!
 //! Left out: cards in the formats of vCard 4 (XEP-0292).
 //!
 //! The trap: the size is checked before the card is looked into; a tree is many times larger than its text.
 
-pub(crate) mod card;
+mod card;
+mod photo;
 
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::Effects;
@@ -23,7 +26,15 @@ use xml::{Limits, Ns, Writer};
 pub static FEATURE: Feature = Feature {
     name: "vcard",
     summary: "Keeps a vCard for each account and gives it to those who ask.",
-    specs: &[Spec { name: "XEP-0054", title: "vcard-temp", version: "1.3.0", left_out: "" }],
+    specs: &[
+        Spec { name: "XEP-0054", title: "vcard-temp", version: "1.3.0", left_out: "" },
+        Spec {
+            name: "XEP-0153",
+            title: "vCard-Based Avatars",
+            version: "1.1.1",
+            left_out: "conversion from and to XEP-0084",
+        },
+    ],
     disco: &[Disco::Server(Ns::VCardTemp.as_str()), Disco::Account(Ns::VCardTemp.as_str())],
     iq: &[OWN_GET, OWN_SET, OTHER_GET, OTHER_SET, SERVER_GET, SERVER_SET],
     options: &[
@@ -32,6 +43,12 @@ pub static FEATURE: Feature = Feature {
             kind: Kind::Int(1_024, store::vcards::VCARD_BYTES as i64),
             default: Value::Int(65_536),
             doc: "The largest vCard of a user, in bytes; a photo is most of it.",
+        },
+        OptionSpec {
+            key: "photo_hash",
+            kind: Kind::Bool,
+            default: Value::Bool(true),
+            doc: "Put the hash of a user's photo into presence where the client does not.",
         },
         OptionSpec {
             key: "server_name",
@@ -66,8 +83,12 @@ const SERVER_SET: IqKey = IqKey::set(Target::Server, Ns::VCardTemp, "vCard");
 fn build(builder: &mut Builder<'_>) {
     let most = usize::try_from(builder.options.int("bytes")).unwrap_or(usize::MAX);
     let domain = domain_card(builder);
+    let hashes = builder.options.bool("photo_hash");
+    if hashes {
+        builder.outgoing(photo::PHASE, photo::interest(), photo::outgoing);
+    }
     builder.iq(OWN_GET, |r: &mut IqRequest<'_>| get(r, StanzaCondition::ItemNotFound));
-    builder.iq(OWN_SET, move |r: &mut IqRequest<'_>| set(r, most).unwrap_or_else(IqFlow::error));
+    builder.iq(OWN_SET, move |r: &mut IqRequest<'_>| set(r, most, hashes).unwrap_or_else(IqFlow::error));
     // Section 3.3: the same condition for a missing card and a missing account.
     builder.iq(OTHER_GET, |r: &mut IqRequest<'_>| get(r, StanzaCondition::ServiceUnavailable));
     builder.iq(SERVER_GET, move |_: &mut IqRequest<'_>| match &domain {
@@ -111,7 +132,7 @@ fn get(request: &IqRequest<'_>, missing: StanzaCondition) -> IqFlow {
     }))
 }
 
-fn set(request: &IqRequest<'_>, most: usize) -> Result<IqFlow, StanzaError> {
+fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, StanzaError> {
     let large = || {
         let text = format!("a vCard has at most {most} bytes");
         StanzaError::new(StanzaCondition::PolicyViolation).text(text)
@@ -122,6 +143,7 @@ fn set(request: &IqRequest<'_>, most: usize) -> Result<IqFlow, StanzaError> {
     let tree = request.tree()?;
     let element = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
     let searchable = card::searchable(element);
+    let photo = photo::of_card(element);
     // An empty card is none.
     let bytes = match element.child_elements().next() {
         Some(_) => Some(
@@ -137,12 +159,18 @@ fn set(request: &IqRequest<'_>, most: usize) -> Result<IqFlow, StanzaError> {
     }
     let (node, owner) = (request.node.clone(), request.from.bare().to_jid());
     Ok(IqFlow::Wait(Box::pin(async move {
-        let answer = match node.stores.vcards.put(owner.as_ref(), bytes, searchable).await {
-            Ok(true) => Ok(Vec::new()),
+        let mut effects = Effects::default();
+        let answer = match node.stores.vcards.put(owner.as_ref(), bytes, searchable, photo).await {
+            Ok(true) => {
+                if hashes && let Some(account) = node.table.find(owner.as_ref()) {
+                    photo::changed(&account, photo, &mut effects);
+                }
+                Ok(Vec::new())
+            }
             Ok(false) => Err(StanzaError::new(StanzaCondition::NotAllowed).text("a guest has no vCard")),
             Err(error) => Err(store_error(error)),
         };
-        (answer, Effects::default())
+        (answer, effects)
     })))
 }
 

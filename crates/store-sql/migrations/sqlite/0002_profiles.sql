@@ -1,6 +1,8 @@
--- Blocklist and tokens stand beside the credentials, so that a login reads no further page. Absent when empty.
+-- Blocklist, tokens and the hash of the photo stand beside the credentials, so that a login reads no further page.
+-- Absent when empty.
 ALTER TABLE account ADD COLUMN blocklist BLOB;
 ALTER TABLE account ADD COLUMN tokens BLOB;
+ALTER TABLE account ADD COLUMN photo BLOB;
 CREATE INDEX account_disabled ON account (domain, id) WHERE disabled <> 0;
 
 -- The local parts of all accounts, for lists and searches in their order. The address alone will not do: in its order

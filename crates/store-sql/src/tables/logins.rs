@@ -6,7 +6,7 @@
 //! ```text
 //! answer = block *(LF block)
 //! block  = head LF *(line LF)
-//! head   = jid SP id SP disabled SP version SP waiting 3(SP *HEXDIG)    credentials, blocklist, tokens in hexadecimal
+//! head   = jid SP id SP disabled SP version SP waiting 4(SP *HEXDIG)    credentials, blocklist, tokens, photo in hexadecimal
 //! line   = contact SP subscription SP *HEXDIG SP *HEXDIG SP jid         label and request in hexadecimal
 //! ```
 //! Bare addresses contain neither spaces nor line feeds, so nothing is escaped. Blocks and lines come in any order.
@@ -44,10 +44,11 @@ impl Texts {
             login: Sizes::new(|n| {
                 let head = format!(
                     "a.jid || ' ' || c.id || ' ' || c.disabled || ' ' || c.roster_version || ' ' \
-                     || coalesce(i.waiting, 0) || ' ' || {} || ' ' || {} || ' ' || {}",
+                     || coalesce(i.waiting, 0) || ' ' || {} || ' ' || {} || ' ' || {} || ' ' || {}",
                     d.hex("c.credentials"),
                     d.hex("c.blocklist"),
-                    d.hex("c.tokens")
+                    d.hex("c.tokens"),
+                    d.hex("c.photo")
                 );
                 let lines = roster_lines(d, "c.id");
                 let block = format!("{head} || {LINE_FEED} || coalesce({lines} || {LINE_FEED}, '')");
@@ -97,11 +98,12 @@ fn login(head: &str, lines: &str) -> Result<Login, StoreError> {
     let (id, disabled) = (id(number()?)?, number()? != 0);
     let (roster_version, waiting) = (number()?, number()?);
     let mut bytes = || parts.next().and_then(label::unhex).ok_or_else(wrong_account);
-    let (credentials, blocklist, tokens) = (bytes()?, bytes()?, bytes()?);
+    let (credentials, blocklist, tokens, photo) = (bytes()?, bytes()?, bytes()?, bytes()?);
+    let photo = if photo.is_empty() { None } else { Some(photo.try_into().map_err(|_| wrong_account())?) };
     let lines = lines.strip_suffix('\n').unwrap_or(lines);
     let roster = roster((!lines.is_empty()).then_some(lines))?;
     let offline = u32::try_from(waiting).unwrap_or(u32::MAX);
-    Ok(Login { id, credentials, disabled, roster, roster_version, offline, blocklist, tokens })
+    Ok(Login { id, credentials, disabled, roster, roster_version, offline, blocklist, tokens, photo })
 }
 
 /// A roster out of its lines, ordered by contact.

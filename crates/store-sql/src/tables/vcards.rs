@@ -1,7 +1,7 @@
 //! vCards, and the table that the directory searches.
 use jid::JidRef;
 use store::directory::keys;
-use store::{Fut, Searchable, StoreError, Vcards};
+use store::{Fut, PhotoHash, Searchable, StoreError, Vcards};
 
 use super::{accounts, bare};
 use crate::SqlStores;
@@ -13,6 +13,7 @@ pub(crate) struct Texts {
     put_profile: String,
     remove: String,
     remove_profile: String,
+    photo: String,
 }
 
 impl Texts {
@@ -37,12 +38,13 @@ impl Texts {
             put_profile: d.upsert("profile", &["owner"], &columns, 1),
             remove: d.sql("DELETE FROM vcard WHERE owner = ?"),
             remove_profile: d.sql("DELETE FROM profile WHERE owner = ?"),
+            photo: d.sql("UPDATE account SET photo = ? WHERE id = ?"),
         }
     }
 
     #[cfg(test)]
     pub(crate) fn all(&self) -> Vec<&str> {
-        vec![&self.get, &self.remove, &self.remove_profile]
+        vec![&self.get, &self.remove, &self.remove_profile, &self.photo]
     }
 }
 
@@ -51,6 +53,7 @@ async fn put(
     name: &str,
     vcard: Option<&[u8]>,
     shown: &Searchable,
+    photo: Option<PhotoHash>,
 ) -> Result<bool, StoreError> {
     let kit = conn.kit.clone();
     let Some((owner, domain)) = accounts::owner(conn, name).await? else { return Ok(false) };
@@ -59,6 +62,11 @@ async fn put(
         Some(card) => conn.run(&kit.vcards.put, &[owner, Arg::Bytes(card)]).await?,
         None => conn.run(&kit.vcards.remove, &[owner]).await?,
     };
+    let hash = match &photo {
+        Some(hash) if vcard.is_some() => Arg::Bytes(hash),
+        _ => Arg::Null,
+    };
+    conn.run(&kit.vcards.photo, &[hash, owner]).await?;
     if vcard.is_none() || shown.is_empty() {
         conn.run(&kit.vcards.remove_profile, &[owner]).await?;
         return Ok(true);
@@ -83,14 +91,22 @@ impl Vcards for SqlStores {
         }))
     }
 
-    fn put(&self, owner: JidRef<'_>, vcard: Option<Vec<u8>>, searchable: Searchable) -> Fut<'_, bool> {
+    fn put(
+        &self,
+        owner: JidRef<'_>,
+        vcard: Option<Vec<u8>>,
+        searchable: Searchable,
+        photo: Option<PhotoHash>,
+    ) -> Fut<'_, bool> {
         if let Err(error) = store::vcards::check(vcard.as_deref()) {
             return Box::pin(std::future::ready(Err(error)));
         }
         let (name, shown) = (bare(owner), searchable.settled());
         self.writer.call(
             vcard.as_ref().map_or(0, Vec::len) + 1024,
-            Box::new(move |conn| Box::pin(async move { put(conn, &name, vcard.as_deref(), &shown).await })),
+            Box::new(move |conn| {
+                Box::pin(async move { put(conn, &name, vcard.as_deref(), &shown, photo).await })
+            }),
         )
     }
 }

@@ -97,7 +97,7 @@ async fn furnished(stores: &Stores) -> crate::AddressId {
     let values = vec![("key".to_owned(), vec![1])];
     stores.private.put(name.as_ref(), values, limits).await.unwrap();
     let shown = Searchable { nick: "Annie".to_owned(), ..Searchable::default() };
-    stores.vcards.put(name.as_ref(), Some(b"<vCard/>".to_vec()), shown).await.unwrap();
+    stores.vcards.put(name.as_ref(), Some(b"<vCard/>".to_vec()), shown, Some([7; 20])).await.unwrap();
     stores.last_seen.set(ann, Seen { at: 5, status: None });
     ann
 }
@@ -131,7 +131,7 @@ pub async fn remove_leaves_nothing(f: Fixture) {
     assert_eq!(f.stores.accounts.create(&name, b"new").await.unwrap(), ann);
     let login = f.stores.logins.login(name.as_ref()).await.unwrap().unwrap();
     assert_eq!((login.roster.len(), login.offline, login.credentials), (0, 0, b"new".to_vec()));
-    assert!(login.blocklist.is_empty() && login.tokens.is_empty());
+    assert!(login.blocklist.is_empty() && login.tokens.is_empty() && login.photo.is_none());
     assert_eq!(f.stores.blocklists.blocklist(name.as_ref()).await.unwrap(), Vec::<Jid>::new());
     assert_eq!(f.stores.private.get(name.as_ref(), "key").await.unwrap(), None);
     assert_eq!(f.stores.vcards.get(name.as_ref()).await.unwrap(), None);

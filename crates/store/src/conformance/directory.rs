@@ -27,7 +27,7 @@ async fn card(stores: &Stores, name: &str, [full, first, last, nick, email]: [&s
         email: email.into(),
     };
     let owner = jid(&format!("{name}@example.org"));
-    assert!(stores.vcards.put(owner.as_ref(), Some(b"<vCard/>".to_vec()), shown).await.unwrap());
+    assert!(stores.vcards.put(owner.as_ref(), Some(b"<vCard/>".to_vec()), shown, None).await.unwrap());
 }
 
 /// Some people, and some without a card.

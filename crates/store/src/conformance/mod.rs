@@ -201,7 +201,7 @@ macro_rules! conformance_suite {
             bytes_come_back_and_are_limited, a_changed_password_ends_tokens,
             upgraded_credentials_keep_tokens);
         $crate::conformance_suite!(@ $backend, vcards: put_get_replace_remove, missing_account_keeps_nothing,
-            a_card_without_texts_is_not_found, large_cards_are_refused, long_texts_are_cut);
+            a_card_without_texts_is_not_found, large_cards_are_refused, long_texts_are_cut, the_photos_hash_comes_with_the_login);
     };
     (@ $backend:ty, $need:ident: $($case:ident),+ $(,)?) => {
         mod $need {

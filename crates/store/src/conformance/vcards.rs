@@ -5,7 +5,11 @@ use crate::{ErrorKind, Query, SearchPage, Searchable, Seek, Stores};
 
 async fn put(stores: &Stores, vcard: Option<&[u8]>, name: &str) -> bool {
     let searchable = Searchable { name: name.into(), ..Searchable::default() };
-    stores.vcards.put(jid("ann@example.org").as_ref(), vcard.map(<[u8]>::to_vec), searchable).await.unwrap()
+    stores
+        .vcards
+        .put(jid("ann@example.org").as_ref(), vcard.map(<[u8]>::to_vec), searchable, None)
+        .await
+        .unwrap()
 }
 
 async fn get(stores: &Stores) -> Option<Vec<u8>> {
@@ -63,9 +67,24 @@ pub async fn large_cards_are_refused(f: Fixture) {
     assert!(put(&f.stores, Some(&large), "Ann").await);
     assert_eq!(get(&f.stores).await.unwrap().len(), VCARD_BYTES);
     let more = Some(vec![b'x'; VCARD_BYTES + 1]);
-    let refused = f.stores.vcards.put(jid("ann@example.org").as_ref(), more, Searchable::default()).await;
+    let refused =
+        f.stores.vcards.put(jid("ann@example.org").as_ref(), more, Searchable::default(), None).await;
     assert_eq!(refused.unwrap_err().kind, ErrorKind::TooLarge);
     assert_eq!(named(&f.stores, "a").await, ["Ann"], "nothing was changed");
+}
+
+pub async fn the_photos_hash_comes_with_the_login(f: Fixture) {
+    let ann = jid("ann@example.org");
+    account(&f.stores, "ann").await;
+    let photo = || async { f.stores.logins.login(ann.as_ref()).await.unwrap().unwrap().photo };
+    assert_eq!(photo().await, None);
+    for hash in [Some([7; 20]), Some([0; 20]), None, Some([255; 20])] {
+        let card = Some(b"x".to_vec());
+        assert!(f.stores.vcards.put(ann.as_ref(), card, Searchable::default(), hash).await.unwrap());
+        assert_eq!(photo().await, hash);
+    }
+    assert!(f.stores.vcards.put(ann.as_ref(), None, Searchable::default(), Some([1; 20])).await.unwrap());
+    assert_eq!(photo().await, None, "it goes with the card");
 }
 
 pub async fn long_texts_are_cut(f: Fixture) {

@@ -30,6 +30,7 @@ impl State {
             tokens: Vec::new(),
             private: BTreeMap::new(),
             vcard: None,
+            photo: None,
             searchable: crate::Searchable::default(),
             seen: None,
         };

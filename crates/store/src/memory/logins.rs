@@ -16,6 +16,7 @@ impl Logins for Memory {
             offline: u32::try_from(entry.offline.len()).unwrap_or(u32::MAX),
             blocklist: entry.blocklist.clone(),
             tokens: entry.tokens.clone(),
+            photo: entry.photo,
         })))
     }
 }

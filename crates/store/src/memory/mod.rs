@@ -24,7 +24,9 @@ use base::Clock;
 use jid::{Jid, JidRef};
 use parking_lot::Mutex;
 
-use crate::{AddressId, ErrorKind, Fut, RosterItem, Searchable, Seen, StoreError, Stores, Waiting};
+use crate::{
+    AddressId, ErrorKind, Fut, PhotoHash, RosterItem, Searchable, Seen, StoreError, Stores, Waiting,
+};
 
 /// All needs, kept in memory.
 pub struct Memory {
@@ -58,6 +60,7 @@ struct Entry {
     tokens: Vec<u8>,
     private: BTreeMap<String, Vec<u8>>,
     vcard: Option<Vec<u8>>,
+    photo: Option<PhotoHash>,
     searchable: Searchable,
     seen: Option<Seen>,
 }
