@@ -41,8 +41,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of `rounds` messages of Romeo to this address, each taken out of Juliet's queue.
-fn cost(to: &str, rounds: u64) -> u64 {
+/// Allocations of `rounds` messages of Romeo to this address, each taken out of Juliet's queue. If she acknowledges
+/// (XEP-0198), every tenth time.
+fn cost(to: &str, rounds: u64, managed: bool) -> u64 {
     let engine = Engine::new(ALL);
     engine.user("romeo@example.net");
     engine.user("juliet");
@@ -62,6 +63,10 @@ fn cost(to: &str, rounds: u64) -> u64 {
     let mut batch = Batch::new();
     let (mut before, mut delivered) = (0, 0);
     juliet.recv();
+    if managed {
+        let terms = throng_core::session::Terms { seconds: 60, bytes: 100_000, old: false };
+        assert!(juliet.session.link.enable(terms, [0; 16]));
+    }
     for round in 0..rounds + 10 {
         if round == 10 {
             before = COUNT.with(Cell::get);
@@ -71,6 +76,9 @@ fn cost(to: &str, rounds: u64) -> u64 {
         juliet.session.link.take(&mut cx, &mut batch);
         delivered += batch.len() as u64;
         batch.clear();
+        if managed && round % 10 == 9 {
+            juliet.session.link.acknowledge(delivered as u32).unwrap();
+        }
     }
     let after = COUNT.with(Cell::get);
     assert_eq!(delivered, rounds + 10);
@@ -119,8 +127,11 @@ fn a_copy_for_other_clients_costs_one_allocation_and_the_list_that_it_is_in() {
 fn a_chat_message_costs_at_most_two_allocations() {
     const ROUNDS: u64 = 1000;
     for to in ["juliet@example.com", "juliet@example.com/balcony"] {
-        let count = cost(to, ROUNDS);
+        let count = cost(to, ROUNDS, false);
         assert!(count >= ROUNDS, "the counter does not count");
         assert!(count <= 2 * ROUNDS, "{count} allocations for {ROUNDS} messages to {to}");
+        // What is kept until it is acknowledged is the same frame, in a list that stays.
+        let managed = cost(to, ROUNDS, true);
+        assert!(managed <= count + 10, "{managed} allocations for {ROUNDS} acknowledged messages to {to}");
     }
 }

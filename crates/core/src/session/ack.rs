@@ -175,12 +175,20 @@ impl Ack {
         ask
     }
 
+    /// How many more than before the peer has handled. A count below the last one is no news, and no mistake that could
+    /// lose anything.
+    fn news(&self, h: u32) -> Result<u32, TooHigh> {
+        let count = h.wrapping_sub(self.acked);
+        match count {
+            _ if count <= self.sent.wrapping_sub(self.acked) => Ok(count),
+            _ if h < self.acked => Ok(0),
+            _ => Err(TooHigh { h, sent: self.sent }),
+        }
+    }
+
     /// What the peer has got is forgotten; returns the highest number of the store among it.
     fn acknowledge(&mut self, h: u32) -> Result<Option<u64>, TooHigh> {
-        let count = h.wrapping_sub(self.acked);
-        if count > self.sent.wrapping_sub(self.acked) {
-            return Err(TooHigh { h, sent: self.sent });
-        }
+        let count = self.news(h)?;
         let mut stored = None;
         for _ in 0..count {
             let Some(sent) = self.unacked.pop_front() else { break };
@@ -188,7 +196,7 @@ impl Ack {
             sent.frame.arrived();
             stored = sent.frame.stored().or(stored);
         }
-        self.acked = h;
+        self.acked = self.acked.wrapping_add(count);
         self.asked = None;
         self.again = self.again.min(self.unacked.len() as u32);
         if self.unacked.is_empty() {
@@ -323,9 +331,7 @@ impl Link {
             return Err(Refused::Unknown);
         }
         let ack = inner.ack.as_deref_mut().filter(|ack| ack.matches(token)).ok_or(Refused::Unknown)?;
-        if h.wrapping_sub(ack.acked) > ack.sent.wrapping_sub(ack.acked) {
-            return Err(Refused::TooHigh(TooHigh { h, sent: ack.sent }));
-        }
+        ack.news(h).map_err(Refused::TooHigh)?;
         let earlier = ack.claimant.replace(Box::new(Claimant { who, waker: None }));
         self.signals.fetch_or(WANTED, Ordering::Release);
         wake(inner);
@@ -457,5 +463,164 @@ impl Remembered {
         let epitaph = places.get(Self::place(token))?.as_ref()?;
         let right = epitaph.account == account && base::secret::constant_time_eq(&epitaph.token, token);
         right.then_some(epitaph.handled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use crate::session::{Taken, Urgency};
+
+    const TERMS: Terms = Terms { seconds: 60, bytes: 400, old: false };
+
+    fn link(terms: Terms) -> Link {
+        let link = Link::new();
+        assert!(link.enable(terms, [7; TOKEN]) && !link.enable(terms, [8; TOKEN]));
+        link
+    }
+    fn push(link: &Link, text: &str) {
+        link.push(
+            Item { frame: Frame::read(text.as_bytes()).unwrap(), stamp: Stamp::None },
+            Urgency::Now,
+            &Limits::default(),
+        );
+    }
+    fn cx() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+    fn take(link: &Link, now: u32) -> (usize, Taken) {
+        let mut batch = Batch::new();
+        let taken = link.take_some(&mut cx(), &mut batch, u32::MAX, now);
+        (batch.len(), taken)
+    }
+
+    #[test]
+    fn it_is_small() {
+        assert!(size_of::<Ack>() <= 128, "{}", size_of::<Ack>());
+    }
+
+    #[test]
+    fn what_is_not_acknowledged_stops_the_queue_and_is_asked_for_once() {
+        let link = link(TERMS);
+        for id in 0..6 {
+            push(&link, &format!("<message id='{id}'/>"));
+        }
+        let all = link.queued_bytes();
+        let (count, taken) = take(&link, 5);
+        assert!(count == 3 && !taken.more && taken.ask, "{count} {taken:?}");
+        assert_eq!((link.unacked_bytes() + link.queued_bytes(), link.asked()), (all, Some(5)));
+        assert_eq!(take(&link, 6), (0, Taken { ending: false, more: false, ask: false }));
+        link.acknowledge(2).unwrap();
+        let (count, taken) = take(&link, 7);
+        assert!(count == 2 && taken.ask);
+        link.acknowledge(5).unwrap();
+        assert_eq!((link.unacked_bytes(), link.asked()), (0, None));
+        assert_eq!(take(&link, 8).0, 1);
+        assert_eq!(link.acknowledge(7), Err(TooHigh { h: 7, sent: 6 }));
+        // The count has not changed; nothing can be taken back.
+        link.acknowledge(6).unwrap();
+        link.acknowledge(5).unwrap();
+        assert_eq!(link.acknowledge(7), Err(TooHigh { h: 7, sent: 6 }));
+    }
+
+    #[test]
+    fn presence_alone_is_asked_for_when_it_is_much() {
+        let link = link(Terms { bytes: 100_000, ..TERMS });
+        for n in 1..=ASK_STANZAS {
+            push(&link, "<presence/>");
+            assert_eq!(take(&link, 1).1.ask, n == ASK_STANZAS, "{n}");
+        }
+        link.acknowledge(ASK_STANZAS as u32).unwrap();
+        push(&link, "<iq type='result' id='1'/>");
+        assert!(take(&link, 1).1.ask);
+    }
+
+    #[test]
+    fn section_4_counts_wrap() {
+        let link = link(Terms { bytes: 100_000, ..TERMS });
+        link.ack(|ack| (ack.sent, ack.acked, ack.handled) = (u32::MAX - 1, u32::MAX - 1, u32::MAX));
+        for _ in 0..3 {
+            push(&link, "<message/>");
+        }
+        assert_eq!(take(&link, 0).0, 3);
+        assert_eq!(link.acknowledge(2), Err(TooHigh { h: 2, sent: 1 }));
+        link.acknowledge(0).unwrap();
+        assert!(link.unacked_bytes() > 0);
+        link.acknowledge(1).unwrap();
+        assert_eq!(link.unacked_bytes(), 0);
+        link.count_handled();
+        assert_eq!(link.handled(), 0);
+    }
+
+    #[test]
+    fn a_line_changes_hands_once_and_sends_again_what_was_not_seen() {
+        let link = link(Terms { bytes: 100_000, ..TERMS });
+        for id in 0..3 {
+            push(&link, &format!("<message id='{id}'/>"));
+        }
+        take(&link, 0);
+        assert_eq!(link.claim(&[8; TOKEN], 1, 1), Err(Refused::Unknown));
+        assert_eq!(link.claim(&[7; TOKEN], 4, 1), Err(Refused::TooHigh(TooHigh { h: 4, sent: 3 })));
+        assert!(!link.wanted());
+        link.claim(&[7; TOKEN], 1, 1).unwrap();
+        link.claim(&[7; TOKEN], 1, 2).unwrap();
+        assert!(link.wanted());
+        assert_eq!(link.poll_claim(&mut cx(), 1), Poll::Ready(false), "replaced");
+        assert_eq!(link.poll_claim(&mut cx(), 2), Poll::Pending);
+        assert!(link.release() && !link.wanted());
+        assert!(!link.unclaim(1), "it was not the last who wanted it");
+        assert_eq!(link.poll_claim(&mut cx(), 2), Poll::Ready(true));
+        push(&link, "<message id='3'/>");
+        assert_eq!(link.resume(1), Ok(0));
+        let mut batch = Batch::new();
+        assert!(link.take_some(&mut cx(), &mut batch, u32::MAX, 0).ask);
+        let ids: Vec<_> =
+            batch.iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()).collect();
+        assert_eq!(ids, ["1", "2", "3"]);
+    }
+
+    #[test]
+    fn nobody_holds_a_line_that_was_let_go_for_one_who_left() {
+        let link = link(TERMS);
+        link.claim(&[7; TOKEN], 0, 1).unwrap();
+        assert!(link.release());
+        assert!(link.unclaim(1), "the caller must see to it");
+        assert!(link.lose(5) && link.is_dormant());
+        assert_eq!(link.deadline(), 65);
+        // Whoever wants it while it is being closed is told so.
+        link.claim(&[7; TOKEN], 0, 2).unwrap();
+        link.close(stanza::StreamCondition::Conflict.into());
+        assert_eq!(link.poll_claim(&mut cx(), 2), Poll::Ready(false));
+        assert!(!link.lose(6));
+        assert_eq!(link.claim(&[7; TOKEN], 0, 3), Err(Refused::Unknown));
+    }
+
+    #[test]
+    fn a_dead_line_gives_back_all_in_order_and_is_remembered() {
+        let link = link(TERMS);
+        for id in 0..6 {
+            push(&link, &format!("<message id='{id}'/>"));
+        }
+        take(&link, 9);
+        link.count_handled();
+        let (token, handled) = link.epitaph().unwrap();
+        let left = link.fade();
+        let sent: Vec<_> = left.iter().map(|l| l.sent).collect();
+        assert_eq!(sent, [Some(9), Some(9), Some(9), None, None, None]);
+        // What comes while it fades comes out the next time.
+        push(&link, "<message id='6'/>");
+        assert_eq!((link.fade().len(), link.fade().len()), (1, 0));
+        assert_eq!(take(&link, 9).0, 0);
+        let remembered = Remembered::default();
+        assert_eq!(remembered.find(1, &token), None);
+        remembered.keep(1, token, handled);
+        assert_eq!((remembered.find(1, &token), remembered.find(2, &token)), (Some(1), None));
+        for n in 0..10_000_u32 {
+            let mut token = [0; TOKEN];
+            token[..4].copy_from_slice(&n.to_be_bytes());
+            remembered.keep(1, token, n);
+        }
+        assert_eq!(remembered.0.lock().len(), REMEMBERED);
     }
 }
