@@ -77,7 +77,7 @@ fn cost(to: &str, rounds: u64, managed: bool) -> u64 {
         delivered += batch.len() as u64;
         batch.clear();
         if managed && round % 10 == 9 {
-            juliet.session.link.acknowledge(delivered as u32).unwrap();
+            assert_eq!(juliet.session.link.acknowledge(delivered as u32), Ok(()));
         }
     }
     let after = COUNT.with(Cell::get);

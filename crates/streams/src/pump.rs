@@ -282,13 +282,11 @@ impl Connection {
             return None;
         }
         if session.flags.has(flags::MANAGED)
-            && let Some(asked) = self.link.asked()
+            && self.link.asked().is_some_and(|asked| now.saturating_sub(asked) >= limits.ping_seconds)
         {
-            if now.saturating_sub(asked) >= limits.ping_seconds {
-                return Some(Next::Lost(
-                    StreamError::new(StreamCondition::ConnectionTimeout).text("no acknowledgement"),
-                ));
-            }
+            return Some(Next::Lost(
+                StreamError::new(StreamCondition::ConnectionTimeout).text("no acknowledgement"),
+            ));
         }
         // The roster that the login read is of no use any more if nobody asked for it by now.
         session.account.with(|state| drop(state.take_prefetched()));

@@ -181,7 +181,7 @@ impl Ack {
         let count = h.wrapping_sub(self.acked);
         match count {
             _ if count <= self.sent.wrapping_sub(self.acked) => Ok(count),
-            _ if h < self.acked => Ok(0),
+            _ if h < self.acked && self.acked - h < 1 << 31 => Ok(0),
             _ => Err(TooHigh { h, sent: self.sent }),
         }
     }

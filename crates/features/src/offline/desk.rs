@@ -36,6 +36,7 @@ use throng_core::{Account, Frame, Node, Session};
 use xml::{Ns, Writer};
 
 use super::answer::{Teller, Told, pair};
+use super::tray::{Tray, best, hand_over, takes};
 
 /// Messages written in one transaction at most.
 const BATCH: usize = 64;
@@ -112,25 +113,6 @@ impl Desk {
     /// Lets what waits be written.
     fn write(&mut self, then: &mut Then) {
         then.store |= !std::mem::replace(&mut self.storing, true);
-    }
-}
-
-/// What the deliverer put into the queue of a session and has not removed from the store.
-struct Tray {
-    session: Arc<Session>,
-    owner: AddressId,
-    /// The number of the last message that went into the queue.
-    sent: u64,
-    /// The number of the last message; behind `sent` if it could not be read.
-    through: u64,
-    /// What was removed.
-    removed: u64,
-}
-
-impl Tray {
-    /// Up to where the store may forget: what the connection took, and unreadable ones behind it.
-    fn safe(&self, taken: u64) -> u64 {
-        if taken >= self.sent { self.through } else { taken }
     }
 }
 
@@ -535,62 +517,6 @@ impl Drop for Guard<'_> {
         });
         drop(lost);
     }
-}
-
-/// Puts messages into the queue of a session, as fast as its connection takes them. False if it does not take messages
-/// any more.
-async fn hand_over(
-    node: &Arc<Node>,
-    session: &Arc<Session>,
-    owner: AddressId,
-    messages: Vec<Waiting>,
-    tray: &mut Option<Tray>,
-) -> bool {
-    let tray = tray.get_or_insert_with(|| {
-        session.link.watch();
-        Tray { session: session.clone(), owner, sent: 0, through: 0, removed: 0 }
-    });
-    for message in messages {
-        // Nothing to deliver if it cannot be read; it goes with the others.
-        if let Some(frame) = Frame::from_store(&message.stanza, message.seq) {
-            loop {
-                if !takes(session) {
-                    return false;
-                }
-                if node.enqueue(session, frame.clone(), Stamp::None) {
-                    break;
-                }
-                room(session).await;
-            }
-            tray.sent = message.seq;
-        }
-        tray.through = message.seq;
-    }
-    true
-}
-
-/// Waits until a session's queue was taken, or the session ends.
-async fn room(session: &Session) {
-    std::future::poll_fn(|cx| {
-        let progress = session.link.progress(Some(cx));
-        if progress.empty || progress.gone || !connected(session) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-}
-
-/// Whether the connection is there to take anything.
-fn connected(session: &Session) -> bool {
-    !session.is_ended() && session.link.wish().is_none()
-}
-
-/// Whether the resource takes messages for the bare address (RFC 6121 section 8.5.2.1.1).
-fn takes(session: &Arc<Session>) -> bool {
-    session.priority().is_some_and(|p| p >= 0) && connected(session)
-}
-
-/// The resource with the highest priority; of equals the newest, which is the one that came for its messages.
-fn best(sessions: &[Arc<Session>]) -> Option<Arc<Session>> {
-    sessions.iter().filter(|s| takes(s)).max_by_key(|s| s.priority()).cloned()
 }
 
 /// The message with the time at which it was stored (XEP-0203 section 3).

@@ -15,6 +15,7 @@ mod answer;
 mod desk;
 #[cfg(test)]
 mod tests;
+mod tray;
 mod which;
 
 use std::sync::Arc;
