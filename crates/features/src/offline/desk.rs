@@ -29,9 +29,8 @@ use std::task::{Poll, Waker};
 use jid::{Jid, JidRef};
 use parking_lot::Mutex;
 use stanza::{StanzaCondition, StanzaError, append_child, payload::delay};
-use store::{AddressId, Appended, OfflineMessage, Page, StoreError, Waiting};
+use store::{AddressId, Appended, OfflineMessage, Page, StoreError};
 use throng_core::fault::store_error;
-use throng_core::session::Stamp;
 use throng_core::{Account, Frame, Node, Session};
 use xml::{Ns, Writer};
 

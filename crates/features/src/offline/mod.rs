@@ -3,7 +3,7 @@
 //! A message of type chat or normal for an account without a resource that takes it goes into the store, and the
 //! sender's stream goes on when it is durable. When a resource becomes available with a priority of zero or more, the
 //! store is emptied into its queue, oldest first, each message with the time at which it was stored. `which` decides
-//! what is kept, `desk` keeps the order, `answer` lets the two sides wait for one another.
+//! what is kept, `desk` keeps the order, `tray` holds what is delivered and not yet safe, `answer` lets the two sides wait for one another.
 //!
 //! Left out: XEP-0013 (a client that picks), a hint to another node of the cluster that its user has mail.
 //!

@@ -83,4 +83,3 @@ pub(super) fn takes(session: &Arc<Session>) -> bool {
 pub(super) fn best(sessions: &[Arc<Session>]) -> Option<Arc<Session>> {
     sessions.iter().filter(|s| takes(s)).max_by_key(|s| s.priority()).cloned()
 }
-
