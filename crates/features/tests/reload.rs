@@ -1,4 +1,6 @@
 //! A reload with sessions that stay: they get the new handlers, and those of a domain that is gone end with `host-gone`.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::collections::BTreeMap;
 
 use stanza::StreamCondition;
