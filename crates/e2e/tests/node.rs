@@ -549,9 +549,9 @@ fn commands_are_carried_out_through_the_socket() {
         assert!(!output.status.success() && said(&output).contains(part), "{words:?}: {}", said(&output));
         assert!(!said(&output).contains("secret-9"), "{}", said(&output));
     }
-    let refused = format!("client romeo is romeo/orchard\nromeo is refused account-disabled");
+    let refused = "client romeo is romeo/orchard\nromeo is refused account-disabled";
     node.account(&["disable", &romeo], "");
-    node.act(&refused);
+    node.act(refused);
     node.account(&["enable", &romeo], "");
     node.act("client romeo is romeo/orchard\nromeo connects");
 
