@@ -1,3 +1,5 @@
+//! Capabilities: the server's own, what is learnt of clients, and what is not believed of them.
+
 use super::*;
 use std::fmt::Write as _;
 use testkit::{Client, Engine};

@@ -1,3 +1,5 @@
+//! Searches: the examples of XEP-0055, pages of XEP-0059, wildcards, and who may search.
+
 use super::*;
 use store::Searchable;
 use testkit::{Client, Engine, assert_same};

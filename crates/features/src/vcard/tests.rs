@@ -1,3 +1,5 @@
+//! vCards: the cases of XEP-0054 section 3, bounds, and what the directory finds.
+
 use super::*;
 use testkit::{Client, Engine, assert_same};
 use throng_core::feature::Options;

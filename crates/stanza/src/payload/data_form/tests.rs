@@ -1,3 +1,5 @@
+//! Forms: what is written is read again, submissions are held against forms, nonsense is refused.
+
 use super::*;
 use crate::{ErrorType, StanzaCondition, StanzaError};
 use xml::{Limits, Scope, Tree};
