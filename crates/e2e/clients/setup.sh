@@ -1,5 +1,5 @@
 #!/bin/sh
-# Puts the foreign clients in place: slixmpp in a venv, xmpp.js and playwright-core in node_modules, profanity, tmux and
+# Puts the foreign clients in place: slixmpp and nbxmpp in a venv each, xmpp.js and playwright-core in node_modules, profanity, tmux and
 # chromium from Debian.
 #
 # usage: setup.sh [DIR]     DIR defaults to $CARGO_TARGET_DIR/e2e, or target/e2e of the workspace.
@@ -60,6 +60,20 @@ if [ ! -x "$dir/venv/bin/python" ] || [ "$stamp" != "$(cat "$dir/venv/stamp" 2>/
     quietly "pip install" "$dir/venv/bin/pip" install --quiet --disable-pip-version-check \
         --only-binary :all: --requirement "$here/slixmpp/requirements.txt"
     printf '%s\n' "$stamp" >"$dir/venv/stamp"
+fi
+
+# nbxmpp speaks through GLib, whose Python binding comes with Debian's own Python and no other.
+[ -e /usr/lib/python3/dist-packages/gi ] || install python3-gi
+ls /usr/lib/*/girepository-1.0/Soup-3.0.typelib >/dev/null 2>&1 || install gir1.2-soup-3.0
+ls /usr/lib/*/gio/modules/libgiognutls.so >/dev/null 2>&1 || install glib-networking
+stamp=$(cat "$here/nbxmpp/requirements.txt"; /usr/bin/python3 --version)
+if [ ! -x "$dir/gvenv/bin/python" ] || [ "$stamp" != "$(cat "$dir/gvenv/stamp" 2>/dev/null)" ]; then
+    /usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
+    rm -rf "$dir/gvenv"
+    quietly "python3 -m venv" /usr/bin/python3 -m venv --system-site-packages "$dir/gvenv"
+    quietly "pip install" "$dir/gvenv/bin/pip" install --quiet --disable-pip-version-check \
+        --only-binary :all: --no-deps --requirement "$here/nbxmpp/requirements.txt"
+    printf '%s\n' "$stamp" >"$dir/gvenv/stamp"
 fi
 
 # xmpp.js needs node 20.10 or newer. Where the machine has none or an older one (Debian 12), a newer one comes from npm

@@ -1,4 +1,4 @@
-//! Real clients against a real node: slixmpp and xmpp.js over STARTTLS and direct TLS, profanity in a terminal.
+//! Real clients against a real node: slixmpp, nbxmpp and xmpp.js over STARTTLS and direct TLS, profanity in a terminal.
 //!
 //! Each test starts `throng serve` of its own with a generated configuration, in a folder and on ports of its own,
 //! makes accounts by `throng account add`, runs one client's scenarios (`clients/`, which say what they cover) and
@@ -51,6 +51,26 @@ fn slixmpp_over_direct_tls() {
 }
 
 #[test]
+fn slixmpp_extensions_over_starttls() {
+    slixmpp_extensions("starttls");
+}
+
+#[test]
+fn slixmpp_extensions_over_direct_tls() {
+    slixmpp_extensions("tls");
+}
+
+#[test]
+fn nbxmpp_over_starttls() {
+    nbxmpp("starttls");
+}
+
+#[test]
+fn nbxmpp_over_direct_tls() {
+    nbxmpp("tls");
+}
+
+#[test]
 fn xmppjs_over_starttls() {
     xmppjs("starttls");
 }
@@ -58,6 +78,16 @@ fn xmppjs_over_starttls() {
 #[test]
 fn xmppjs_over_direct_tls() {
     xmppjs("tls");
+}
+
+#[test]
+fn xmppjs_extensions_over_starttls() {
+    xmppjs_extensions("starttls");
+}
+
+#[test]
+fn xmppjs_extensions_over_direct_tls() {
+    xmppjs_extensions("tls");
 }
 
 #[test]
@@ -74,6 +104,22 @@ fn slixmpp(transport: &str) {
     let node = Node::start(&format!("slixmpp-{transport}"), Certificate::Signed);
     let script = clients().join("slixmpp/scenarios.py");
     node.play(node.client(&python(), transport).arg(script), "ok login\n");
+    node.stop();
+}
+
+fn slixmpp_extensions(transport: &str) {
+    let node = Node::start(&format!("slixmpp-more-{transport}"), Certificate::Signed);
+    let script = clients().join("slixmpp/extensions.py");
+    node.play(node.client(&python(), transport).arg(script), "ok foreign_sessions_are_not_resumed\n");
+    node.stop();
+}
+
+fn nbxmpp(transport: &str) {
+    let node = Node::start(&format!("nbxmpp-{transport}"), Certificate::Signed);
+    let script = clients().join("nbxmpp/scenarios.py");
+    let python = installed().join("gvenv/bin/python");
+    let last = "ok what_was_sent_in_vain_comes_after_the_resumption\n";
+    node.play(node.client(&python, transport).arg(script), last);
     node.stop();
 }
 
@@ -104,6 +150,14 @@ fn xmppjs(transport: &str) {
     drop(partner.stdin.take());
     let status = wait(&mut partner, START).unwrap_or_else(|| end(&mut partner, START));
     assert!(status.success(), "the partner ended with {status}{}", node.words());
+    node.stop();
+}
+
+fn xmppjs_extensions(transport: &str) {
+    let node = Node::start(&format!("xmppjs-more-{transport}"), Certificate::Signed);
+    let mut client = node.client(&installed().join("bin/node"), transport);
+    client.arg(clients().join("xmppjs/extensions.js")).env("XMPP_MODULES", installed().join("xmppjs"));
+    node.play(&mut client, "ok profile_and_storage\n");
     node.stop();
 }
 
@@ -147,10 +201,11 @@ impl Node {
             Certificate::OfTheNode => String::new(),
         };
         let text = format!(
-            "domains = ['{DOMAIN}']\ndata_dir = '{0}/data'\n\n[storage]\nurl = 'sqlite:{0}/data/throng.db'\n\n\
+            "domains = ['{DOMAIN}']\nadmins = ['{1}@{DOMAIN}']\ndata_dir = '{0}/data'\n\n[storage]\nurl = 'sqlite:{0}/data/throng.db'\n\n\
              [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{starttls}'\ntls = 'required'\n\n\
              [[listen]]\nkind = 'c2s-tls'\naddress = '127.0.0.1:{tls}'\n\n{files}",
-            folder.display()
+            folder.display(),
+            USERS[0]
         );
         let config = folder.join("throng.toml");
         fs::write(&config, text).expect("write the configuration");

@@ -337,6 +337,9 @@ async def run(scenarios, settings):
         except Failure as failure:
             failed += 1
             print(f"FAIL {name} {failure}", flush=True)
+        except IqError as error:
+            failed += 1
+            print(f"FAIL {name} {error.condition}: {error.text or ''} in answer to {str(error.iq)[:300]}", flush=True)
         except asyncio.TimeoutError:
             failed += 1
             print(f"FAIL {name} not done within {SCENARIO} s", flush=True)

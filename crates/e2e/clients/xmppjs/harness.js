@@ -86,11 +86,11 @@ export class Client {
     });
     this.xmpp.reconnect.stop();
     this.xmpp.iqCallee.set(ROSTER, "query", () => true);
-    this.xmpp.on("error", (error) => this.#receive(new Failure(`stream: ${error.message}`)));
-    this.xmpp.on("stanza", (stanza) => this.#receive(stanza));
+    this.xmpp.on("error", (error) => this.receive(new Failure(`stream: ${error.message}`)));
+    this.xmpp.on("stanza", (stanza) => this.receive(stanza));
   }
 
-  #receive(stanza) {
+  receive(stanza) {
     this.inbox.push(stanza);
     for (const look of this.waiting) look();
   }
