@@ -8,6 +8,7 @@ import sys
 
 from nbxmpp.const import AdHocAction
 from nbxmpp.modules.dataforms import extend_form
+from nbxmpp.modules.vcard_temp import VCard
 from nbxmpp.protocol import JID
 
 from harness import Failure, Settings, run
@@ -65,9 +66,7 @@ def roster_and_chat(stage):
 
 def vcard(stage):
     a, b = stage.online("a", "one"), stage.online("b", "one")
-    card = a.wait(a.module("VCardTemp").request_vcard())
-    card.data["FN"] = "Romeo Montague"
-    card.data["NICKNAME"] = "Romeo"
+    card = VCard(data={"FN": "Romeo Montague", "NICKNAME": "Romeo"})
     a.wait(a.module("VCardTemp").set_vcard(card))
     bare = JID.from_string(a.bare)
     a.leave()
