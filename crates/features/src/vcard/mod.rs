@@ -135,7 +135,8 @@ fn get(request: &IqRequest<'_>, missing: StanzaCondition) -> IqFlow {
 fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, StanzaError> {
     let large = || {
         let text = format!("a vCard has at most {most} bytes");
-        StanzaError::new(StanzaCondition::PolicyViolation).text(text)
+        // Not policy-violation (RFC 6120 section 8.3.3.12): slixmpp 1.17 does not know it and would wait for ever.
+        StanzaError::new(StanzaCondition::NotAcceptable).text(text)
     };
     if request.payload().len() > most {
         return Err(large());
