@@ -234,7 +234,7 @@ async def administration(stage):
     nodes = {item.get("node").removeprefix(ADMIN) for item in items}
     wanted = {
         "add-user", "delete-user", "disable-user", "reenable-user", "end-user-session", "change-user-password",
-        "user-roster", "get-user-lastlogin", "get-registered-users-num", "get-online-users-num",
+        "get-user-roster", "get-user-lastlogin", "get-registered-users-num", "get-online-users-num",
         "get-registered-users-list", "get-online-users-list", "announce", "set-motd", "edit-motd", "delete-motd",
         "set-welcome", "edit-admin", "shutdown",
     }

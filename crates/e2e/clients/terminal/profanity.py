@@ -28,11 +28,14 @@ GLANCE = 0.05
 
 
 class Terminal:
-    """Profanity in a tmux server of its own, with an empty home that is thrown away."""
+    """Profanity in a tmux server of its own, with an empty home that is thrown away.
 
-    def __init__(self):
+    `before` stands before the program in its command line, such as `ip netns exec SPACE`; `words` after it."""
+
+    def __init__(self, before=(), words=()):
         self.home = tempfile.mkdtemp(prefix="throng-terminal-")
         self.socket = f"throng-e2e-{os.getpid()}"
+        self.before, self.words = before, words
 
     async def tmux(self, *words):
         process = await asyncio.create_subprocess_exec(
@@ -54,7 +57,8 @@ class Terminal:
         words = [f"{name}={value}" for name, value in names.items()]
         # Profanity's last words stay on the screen when it dies, for the reader of the failure.
         await self.tmux(
-            "new-session", "-d", "-x", "160", "-y", "50", "env", "-i", *words, "profanity",
+            "new-session", "-d", "-x", "160", "-y", "50",
+            *self.before, "env", "-i", *words, "profanity", *self.words,
             ";", "set-option", "-g", "remain-on-exit", "on",
         )
         await self.see("Type '/help' to show complete help.")
@@ -66,9 +70,9 @@ class Terminal:
         await self.tmux("send-keys", "-l", "--", line)
         await self.tmux("send-keys", "Enter")
 
-    async def see(self, *texts):
+    async def see(self, *texts, patience=PATIENCE):
         """Waits until all the texts are on the screen, and returns it."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience
         while True:
             screen = await self.screen()
             missing = [text for text in texts if text not in screen]

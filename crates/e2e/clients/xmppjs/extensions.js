@@ -3,7 +3,7 @@
 // XEP-0388, 0386 and 0484 (a login and its quick repetition), 0198 (a lost connection), 0280, 0191, 0352, 0049, 0054, 0012.
 // Left out: administration and search, which are slixmpp's scenarios.
 
-import { Failure, PATIENCE, bare, check, connect, run, settings, xml } from "./harness.js";
+import { Failure, PATIENCE, bare, check, connect, counting, run, settings, xml } from "./harness.js";
 
 // A client that logs in by SASL2 where it is offered, and by a token once it has one. `said` holds the mechanisms it used.
 function modern(stage, who, { agent, tokens, tag, resumable } = {}) {
@@ -11,7 +11,7 @@ function modern(stage, who, { agent, tokens, tag, resumable } = {}) {
   const scheme = settings.transport === "tls" ? "xmpps" : "xmpp";
   const said = [];
   client.xmpp.reconnect.stop();
-  client.xmpp = connect({
+  client.xmpp = counting(connect({
     service: `${scheme}://${settings.host}:${settings.port}`,
     domain: settings.domain,
     resource: tag,
@@ -19,7 +19,7 @@ function modern(stage, who, { agent, tokens, tag, resumable } = {}) {
     username: settings.users[who],
     password: settings.password,
     userAgent: xml("user-agent", { id: agent ?? crypto.randomUUID() }, xml("software", {}, "xmpp.js scenario")),
-  });
+  }));
   if (!resumable) client.xmpp.reconnect.stop();
   if (tokens) {
     client.xmpp.fast.saveToken = async (token) => { tokens.held = token; };

@@ -135,12 +135,12 @@ const scenarios = [
     await a.say(null, null, xml("show", {}, "away"), xml("status", {}, status), xml("priority", {}, "5"));
     await b.presence(null, a.jid, { show: "away", status, priority: "5" });
     // A second resource learns who is there, and is seen.
-    const two = await stage.online("a", "two");
+    const two = await stage.online("a", "two", { max: 1 });
     await two.presence(null, b.jid);
     await two.presence(null, a.jid, { show: "away" });
     await b.presence(null, two.jid);
     await a.presence(null, two.jid);
-    // One leaves politely, one without a word.
+    // One leaves politely, one without a word; the server waits for it a second (XEP-0198 section 3).
     await a.say("unavailable");
     await b.presence("unavailable", a.jid);
     two.xmpp.socket.socket.destroy();
