@@ -37,6 +37,9 @@ pub struct Host {
     pub disco_account: DiscoInfo,
     /// Elements for `<stream:features/>` after authentication, besides those of negotiation.
     pub stream_features: Vec<u8>,
+    /// The same without XEP-0198's own, for a stream that is acknowledged already: what is offered is what still applies
+    /// (XEP-0388 section 4), and xmpp.js 0.14 takes up at once whatever is offered.
+    pub managed_features: Vec<u8>,
     /// Elements for `<stream:features/>` before authentication.
     pub early_features: Vec<u8>,
     /// Nodes that features answer for.
@@ -114,7 +117,7 @@ impl Host {
         let mut parts = Parts::default();
         let mut features = Vec::new();
         let mut options_of = BTreeMap::new();
-        let mut stream_features = Vec::new();
+        let (mut stream_features, mut managed_features) = (Vec::new(), Vec::new());
         let mut early_features = Vec::new();
         for Enabled { feature, options } in enabled {
             if let Some(missing) =
@@ -149,6 +152,9 @@ impl Host {
             early_features.append(&mut parts.early_features);
             for element in feature.stream_features {
                 stream_features.extend_from_slice(element.as_bytes());
+                if !element.starts_with("<sm ") {
+                    managed_features.extend_from_slice(element.as_bytes());
+                }
             }
             features.push(feature.name);
             options_of.insert(feature.name, options.clone());
@@ -179,6 +185,7 @@ impl Host {
         for announce in enabled.iter().flat_map(|e| e.feature.announce) {
             let announced = announce(&disco_server);
             stream_features.extend_from_slice(&announced.element);
+            managed_features.extend_from_slice(&announced.element);
             disco_server.nodes.push(announced.node);
         }
         Ok(Host {
@@ -189,6 +196,7 @@ impl Host {
             disco_server,
             disco_account,
             stream_features,
+            managed_features,
             early_features,
             disco_nodes: parts.disco.nodes,
             elements: parts.elements,

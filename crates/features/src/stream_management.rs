@@ -102,6 +102,7 @@ mod tests {
             String::from_utf8_lossy(&other.stream_features),
             "<sm xmlns='urn:xmpp:sm:3'/><sm xmlns='urn:xmpp:sm:2'/>"
         );
+        assert!(other.managed_features.is_empty(), "what came with the login is not offered again");
     }
 
     #[test]

@@ -15,6 +15,7 @@
 use ::sasl::{Exchange, Failure, Hash, HtMechanism, Mechanism};
 use stanza::{StreamCondition, StreamError};
 use throng_core::Session;
+use throng_core::session::flags;
 use xml::{Ns, Tree, Writer};
 
 use super::bind2::BindRequest;
@@ -233,10 +234,12 @@ impl Connection {
     }
 }
 
-/// Features of a stream that has its resource already.
+/// Features of a stream that has its resource already, and perhaps stream management, too.
 fn features_of(session: &Session, out: &mut Vec<u8>) {
+    let host = session.account.host();
+    let managed = session.flags.has(flags::MANAGED);
     stanza::stream::features(out, |w| {
-        w.raw(&session.account.host().stream_features);
+        w.raw(if managed { &host.managed_features } else { &host.stream_features });
     });
 }
 

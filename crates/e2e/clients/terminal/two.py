@@ -1,0 +1,120 @@
+"""Two profanities of one person at the same time: carbons (XEP-0280) and blocking (XEP-0191), as the person sees them.
+
+The person has the account XMPP_USER_B in both windows, the friend is a slixmpp session with XMPP_USER_A, as in profanity.py,
+whose Terminal and whose way of reading the screen are used. Each step prints `ok NAME` or `FAIL NAME reason`.
+
+The trap: profanity opens the window of a chat by itself when a message comes, but shows another one; `/win` goes there.
+"""
+
+import asyncio
+import signal
+import sys
+
+from harness import Failure, Settings, Stage
+from profanity import Terminal
+
+
+class Two:
+    """The steps, in order; each leans on the ones before."""
+
+    def __init__(self, settings, desk, sofa, friend):
+        self.settings = settings
+        self.desk, self.sofa, self.friend = desk, sofa, friend
+        self.me, self.other = settings.bare("b"), settings.bare("a")
+
+    async def log_in_twice(self):
+        settings = self.settings
+        tls = "legacy" if settings.transport == "tls" else "force"
+        for terminal in (self.desk, self.sofa):
+            await terminal.type(f"/connect {self.me} server {settings.host} port {settings.port} tls {tls}")
+            await terminal.see("Enter password:")
+            await terminal.type(settings.password)
+            await terminal.see("Fingerprint", "/tls deny")
+            await terminal.type("/tls allow")
+            await terminal.see(f"{self.me}/", "logged in successfully, online")
+            # On from the start in this version, which says the same again.
+            await terminal.type("/carbons on")
+            await terminal.see("Message carbons preference enabled.")
+            # The answer to disco#info, without which profanity refuses /blocked.
+            await terminal.type("/ping")
+            await terminal.see("Ping response from server")
+
+    async def read_what_came_to_the_other(self):
+        # The friend answers one of the two, and both have it.
+        await self.desk.type(f"/msg {self.other} hello from the desk")
+        message = await self.friend.chat("hello from the desk", self.me)
+        self.address = message["from"]
+        self.friend.send_message(mto=self.address, mbody="an answer to the desk", mtype="chat")
+        await self.desk.see("an answer to the desk")
+        await self.sofa.type(f"/msg {self.other}")
+        await self.sofa.see("an answer to the desk")
+
+    async def read_what_the_other_said(self):
+        await self.sofa.see("hello from the desk")
+        await self.sofa.type("typed on the sofa")
+        await self.friend.chat("typed on the sofa", self.me)
+        screen = await self.desk.see("typed on the sofa")
+        for text in ("hello from the desk", "an answer to the desk", "typed on the sofa"):
+            if screen.count(text) != 1:
+                raise Failure(f"{text!r} is {screen.count(text)} times on the screen:\n{screen}")
+
+    async def block_the_friend(self):
+        await self.desk.type(f"/blocked add {self.other}")
+        await self.desk.see(f"User {self.other} successfully blocked.")
+        self.friend.send_message(mto=self.me, mbody="can you hear me?", mtype="chat")
+        self.friend.send_message(mto=self.address, mbody="can the desk hear me?", mtype="chat")
+        for _ in range(2):
+            error = await self.friend.expect("error", lambda s: s.name == "message" and s["type"] == "error")
+            if error["error"]["condition"] != "service-unavailable":
+                raise Failure(f"the blocked is told {error}")
+
+    async def let_the_friend_speak_again(self):
+        await self.desk.type(f"/blocked remove {self.other}")
+        await self.desk.see(f"User {self.other} successfully unblocked.")
+        self.friend.send_message(mto=self.address, mbody="at last", mtype="chat")
+        for terminal in (self.desk, self.sofa):
+            screen = await terminal.see("at last")
+            if "hear me" in screen:
+                raise Failure(f"a message of the blocked is on the screen:\n{screen}")
+
+    STEPS = (
+        log_in_twice, read_what_came_to_the_other, read_what_the_other_said, block_the_friend,
+        let_the_friend_speak_again,
+    )
+
+
+async def play(settings):
+    """Returns the exit status."""
+    desk, sofa = Terminal(), Terminal()
+    name = "start"
+    try:
+        async with Stage(settings) as stage:
+            # Leftovers of an earlier run would be seen on the screen.
+            await stage.leave(await stage.blank("b", "broom"))
+            friend = await stage.blank("a", "friend")
+            await asyncio.gather(desk.start(), sofa.start())
+            person = Two(settings, desk, sofa, friend)
+            for step in Two.STEPS:
+                name = step.__name__
+                await step(person)
+                print(f"ok {name}", flush=True)
+        return 0
+    except Failure as failure:
+        print(f"FAIL {name} {failure}", flush=True)
+        return 1
+    finally:
+        await desk.stop()
+        await sofa.stop()
+
+
+async def main():
+    # Ended from outside, the tmux servers must not stay.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
+    return await play(Settings())
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(asyncio.run(main()))
+    except asyncio.CancelledError:
+        sys.exit("FAIL ended by a signal")
