@@ -253,8 +253,10 @@ async def administration(stage):
     await execute(a, "announce", {"subject": ["Attention"], "announcement": ["The feast begins"]})
     for client in (b, guest):
         await client.expect("announcement", is_message("The feast begins"))
+    # The future of this connection; afterwards there is another one for the next.
+    gone = guest.disconnected
     await execute(a, "end-user-session", {"accountjids": [mercutio]})
-    await asyncio.wait_for(guest.disconnected, PATIENCE)
+    await asyncio.wait_for(gone, PATIENCE)
     stage.clients.remove(guest)
     await execute(a, "disable-user", {"accountjids": [mercutio]})
     try:
