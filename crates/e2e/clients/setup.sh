@@ -1,6 +1,6 @@
 #!/bin/sh
-# Puts the foreign clients in place: slixmpp and nbxmpp in a venv each, xmpp.js and playwright-core in node_modules, profanity, tmux and
-# chromium from Debian.
+# Puts the foreign clients in place: slixmpp and nbxmpp in a venv each, xmpp.js and playwright-core in node_modules, profanity, tmux,
+# chromium and what makes networks from Debian.
 #
 # usage: setup.sh [DIR]     DIR defaults to $CARGO_TARGET_DIR/e2e, or target/e2e of the workspace.
 #
@@ -50,6 +50,12 @@ quietly() {
 
 have tmux || install tmux
 have profanity || install profanity-light    # The same program without GTK and the desktop.
+
+# For the network that is cut: namespaces joined by wires, a proof that they carry, and a router that forgets.
+PATH=$PATH:/usr/sbin:/sbin
+have ip || install iproute2
+have ping || install iputils-ping
+have nft || install nftables
 
 have python3 || install python3
 stamp=$(cat "$here/slixmpp/requirements.txt"; python3 --version)

@@ -42,6 +42,8 @@ MEANWHILE = 40
 # For a login over a wire that comes back: the kernel asks again after 1, 3 and 7 seconds.
 PATIENCE = 40
 
+# ip and nft are there, and not on every PATH.
+os.environ["PATH"] += ":/usr/sbin:/sbin"
 HERE = pathlib.Path(__file__).parent
 # In profanity's log.
 LOST, FOUND, RESUMED = "XMPP_CONN_DISCONNECT", "logged in successfully", "Session resumed successfully"
