@@ -25,4 +25,5 @@ mod node;
 mod page;
 mod relay;
 mod run;
+#[path = "../shared/space.rs"]
 mod space;

@@ -5,6 +5,8 @@
 //! ends the node by SIGTERM, which must leave with status 0. The libraries check a certificate that a throw-away
 //! authority signed; for the terminal the node has none configured and makes its own, and the person allows it.
 //!
+//! `cut` has a network of its own, with wires that are set down; `space` makes it.
+//!
 //! Left out: what one node cannot show (clusters, federation), and anything timed.
 //!
 //! The traps: cargo does not build another package's binary for a test, so `cargo build -p throng-server` comes
@@ -17,6 +19,11 @@
     clippy::print_stdout,
     reason = "the lints exempt functions marked as tests, not what those call"
 )]
+
+mod cut;
+#[path = "../shared/space.rs"]
+#[allow(dead_code, reason = "packets are lost in the tests of `throng load` only")]
+mod space;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -88,6 +95,15 @@ fn xmppjs_extensions_over_starttls() {
 #[test]
 fn xmppjs_extensions_over_direct_tls() {
     xmppjs_extensions("tls");
+}
+
+#[test]
+fn two_profanities_of_one_person() {
+    let node = Node::start("profanities", Certificate::OfTheNode);
+    let mut client = node.client(&python(), "starttls");
+    client.arg(clients().join("terminal/two.py")).env("PYTHONPATH", clients().join("slixmpp"));
+    node.play(&mut client, "ok let_the_friend_speak_again\n");
+    node.stop();
 }
 
 #[test]
@@ -182,6 +198,9 @@ enum Certificate {
 struct Node {
     folder: PathBuf,
     certificate: Certificate,
+    /// Network namespace that it runs in, and clients that are started by it.
+    space: Option<String>,
+    address: Ipv4Addr,
     starttls: u16,
     tls: u16,
     process: Child,
@@ -189,6 +208,11 @@ struct Node {
 
 impl Node {
     fn start(name: &str, certificate: Certificate) -> Self {
+        Self::start_in(None, Ipv4Addr::LOCALHOST, name, certificate)
+    }
+
+    /// The same in a network namespace, at an address of it.
+    fn start_in(space: Option<String>, address: Ipv4Addr, name: &str, certificate: Certificate) -> Self {
         // Short, for the path of the node's control socket has room for a hundred bytes.
         let folder = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).expect("make the test's folder");
@@ -202,8 +226,8 @@ impl Node {
         };
         let text = format!(
             "domains = ['{DOMAIN}']\nadmins = ['{1}@{DOMAIN}']\ndata_dir = '{0}/data'\n\n[storage]\nurl = 'sqlite:{0}/data/throng.db'\n\n\
-             [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{starttls}'\ntls = 'required'\n\n\
-             [[listen]]\nkind = 'c2s-tls'\naddress = '127.0.0.1:{tls}'\n\n{files}",
+             [[listen]]\nkind = 'c2s'\naddress = '{address}:{starttls}'\ntls = 'required'\n\n\
+             [[listen]]\nkind = 'c2s-tls'\naddress = '{address}:{tls}'\n\n{files}",
             folder.display(),
             USERS[0]
         );
@@ -213,7 +237,7 @@ impl Node {
             add_account(&config, user);
         }
         let log = File::create(folder.join("throng.log")).expect("make the log");
-        let process = Command::new(throng())
+        let process = inside(space.as_deref(), &throng())
             .arg("serve")
             .arg("--config")
             .arg(&config)
@@ -223,16 +247,21 @@ impl Node {
             .stderr(log)
             .spawn()
             .expect("start throng serve");
-        let mut node = Self { folder, certificate, starttls, tls, process };
+        let mut node = Self { folder, certificate, space, address, starttls, tls, process };
         node.await_listeners();
         node
     }
 
     fn await_listeners(&mut self) {
+        let config = self.folder.join("throng.toml");
         let up = |port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+        let local = self.space.is_none();
+        let (one, two) = (self.starttls, self.tls);
+        // The control socket is a file, and so within reach from every namespace.
+        let listens = || if local { up(one) && up(two) } else { answers_commands(&config) };
         let answers = poll(START, || {
             let ended = self.process.try_wait().expect("look at throng");
-            (ended.is_some() || (up(self.starttls) && up(self.tls))).then_some(ended)
+            (ended.is_some() || listens()).then_some(ended)
         });
         match answers {
             Some(None) => {}
@@ -248,9 +277,9 @@ impl Node {
     /// A command with the settings that the clients share; they are explained in `clients/slixmpp/harness.py`.
     fn client(&self, program: &Path, transport: &str) -> Command {
         let port = if transport == "tls" { self.tls } else { self.starttls };
-        let mut command = Command::new(program);
+        let mut command = inside(self.space.as_deref(), program);
         command
-            .env("XMPP_HOST", "127.0.0.1")
+            .env("XMPP_HOST", self.address.to_string())
             .env("XMPP_PORT", port.to_string())
             .env("XMPP_TRANSPORT", transport)
             .env("XMPP_DOMAIN", DOMAIN)
@@ -308,6 +337,19 @@ impl Drop for Node {
             end(&mut self.process, DRAIN);
         }
     }
+}
+
+/// A program, in a network namespace if one is named. The process that is started is the program's own.
+fn inside(space: Option<&str>, program: &Path) -> Command {
+    let Some(space) = space else { return Command::new(program) };
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", space]).arg(program);
+    command
+}
+
+fn answers_commands(config: &Path) -> bool {
+    let output = Command::new(throng()).args(["status", "--json", "--config"]).arg(config).output();
+    output.is_ok_and(|output| output.status.success())
 }
 
 /// Looks again and again until there is something, or gives up.
