@@ -53,6 +53,7 @@ plays! {
     roster,
     roster_versions,
     sasl2,
+    sasl2_stream_management,
     scram_upgrade,
     search,
     session,

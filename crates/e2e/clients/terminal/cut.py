@@ -48,10 +48,10 @@ HERE = pathlib.Path(__file__).parent
 # In profanity's log.
 LOST, FOUND, RESUMED = "XMPP_CONN_DISCONNECT", "logged in successfully", "Session resumed successfully"
 
-RESET = b"""table ip forgetful {
+RESET = """table ip forgetful {
   chain out {
     type filter hook output priority 0
-    tcp dport 5222 reject with tcp reset
+    tcp dport PORT reject with tcp reset
   }
 }
 """
@@ -69,8 +69,9 @@ async def command(*words, text=b""):
 class Wire:
     """The wire of the person's namespace."""
 
-    def __init__(self, name):
+    def __init__(self, name, port):
         self.name = name
+        self.rule = RESET.replace("PORT", str(port)).encode()
         self.space = f"{name}-2"
 
     async def cut(self):
@@ -81,7 +82,7 @@ class Wire:
 
     async def reset(self):
         """From now on sending fails at once."""
-        await command("ip", "netns", "exec", self.space, "nft", "-f", "-", text=RESET)
+        await command("ip", "netns", "exec", self.space, "nft", "-f", "-", text=self.rule)
 
     async def forgive(self):
         await command("ip", "netns", "exec", self.space, "nft", "delete", "table", "ip", "forgetful")
@@ -253,7 +254,7 @@ def once(where, wanted, got):
 
 async def play(settings, wires):
     """Returns the exit status."""
-    wire = Wire(wires)
+    wire = Wire(wires, settings.port)
     terminal = Terminal(before=("ip", "netns", "exec", wire.space), words=("--log", "DEBUG"))
     away = Away(settings, wire.space)
     try:
