@@ -3,7 +3,7 @@
 //! Each test starts the program of its own in a folder of its own; clients are the actors of `testkit::play`. One test
 //! counts round trips to SQLite and therefore puts a node together by itself.
 //!
-//! Left out: what real client libraries see (`clients.rs`), and clusters.
+//! Left out: what real client libraries see (`clients/`), and clusters.
 //!
 //! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
 //! stale binary is tested as it is.
