@@ -14,8 +14,8 @@ Cuts of two kinds take turns, for profanity 0.13.1 on libstrophe 0.12.2 (Debian 
   acknowledge. Without a resumption nobody knows what became of messages that were on the wire, so they are read before.
 
 away.py resumes after either, and what it says into a cut wire must arrive once and in order. Of profanity's own messages
-that is not asked: libstrophe 0.12.2 sends nothing again after a resumption, for it counts wrongly (its issue 222, mended
-in 0.12.3). They must not come twice.
+that is not asked: libstrophe 0.12.2 sends nothing again after a resumption, for it counts wrongly (0.12.3 mended that).
+They must not come twice.
 
 What profanity got is taken from its chat log on disk, a line for each message, doubled or not. No kernel feature but
 namespaces and nftables is needed: netem (tc) is missing in some kernels, so a cut is a wire that is down.

@@ -6,7 +6,7 @@
 import { Failure, PATIENCE, bare, check, connect, counting, run, settings, xml } from "./harness.js";
 
 // A client that logs in by SASL2 where it is offered, and by a token once it has one. `said` holds the mechanisms it used.
-function modern(stage, who, { agent, tokens, tag, resumable } = {}) {
+function modern(stage, who, { installation, tokens, tag, resumable } = {}) {
   const client = stage.client(who, tag);
   const scheme = settings.transport === "tls" ? "xmpps" : "xmpp";
   const said = [];
@@ -18,7 +18,7 @@ function modern(stage, who, { agent, tokens, tag, resumable } = {}) {
     timeout: PATIENCE,
     username: settings.users[who],
     password: settings.password,
-    userAgent: xml("user-agent", { id: agent ?? crypto.randomUUID() }, xml("software", {}, "xmpp.js scenario")),
+    userAgent: xml("user-agent", { id: installation ?? crypto.randomUUID() }, xml("software", {}, "xmpp.js scenario")),
   }));
   if (!resumable) client.xmpp.reconnect.stop();
   if (tokens) {
@@ -38,14 +38,14 @@ const text = (stanza) => stanza.getChildText("body");
 
 const scenarios = [
   async function login_by_sasl2_and_again_by_token(stage) {
-    const [agent, tokens] = [crypto.randomUUID(), {}];
-    const first = modern(stage, "a", { agent, tokens, tag: "web" });
+    const [installation, tokens] = [crypto.randomUUID(), {}];
+    const first = modern(stage, "a", { installation, tokens, tag: "web" });
     await first.client.login();
     check(first.said.length === 1 && first.said[0].startsWith("SCRAM-"), `logged in by ${first.said}`);
     check(first.client.jid.startsWith(`${bare("a")}/web`), `bound as ${first.client.jid}`);
     check(tokens.held?.token, "the server gave no token");
     await stage.leave(first.client);
-    const again = modern(stage, "a", { agent, tokens, tag: "web" });
+    const again = modern(stage, "a", { installation, tokens, tag: "web" });
     await again.client.login();
     check(again.said.join() === "HT-SHA-256-NONE", `the second login was by ${again.said}`);
     check(again.client.jid === first.client.jid, `the same client got another resource: ${again.client.jid}`);
@@ -54,12 +54,12 @@ const scenarios = [
   },
 
   async function a_wrong_token_falls_back_to_the_password(stage) {
-    const [agent, tokens] = [crypto.randomUUID(), {}];
-    const first = modern(stage, "a", { agent, tokens });
+    const [installation, tokens] = [crypto.randomUUID(), {}];
+    const first = modern(stage, "a", { installation, tokens });
     await first.client.login();
     await stage.leave(first.client);
     tokens.held = { ...tokens.held, token: "x".repeat(tokens.held.token.length) };
-    const again = modern(stage, "a", { agent, tokens });
+    const again = modern(stage, "a", { installation, tokens });
     await again.client.login();
     check(again.said.length === 2 && again.said[1].startsWith("SCRAM-"), `logged in by ${again.said}`);
     await stage.leave(again.client);
@@ -67,10 +67,10 @@ const scenarios = [
 
   async function a_token_is_of_no_use_to_others(stage) {
     const tokens = {};
-    const owner = modern(stage, "a", { agent: crypto.randomUUID(), tokens });
+    const owner = modern(stage, "a", { installation: crypto.randomUUID(), tokens });
     await owner.client.login();
-    // The same token, from another client of the same user: it was given to one user agent.
-    const thief = modern(stage, "a", { agent: crypto.randomUUID(), tokens: { held: tokens.held } });
+    // The same token, from another client of the same user: it was given to one user installation.
+    const thief = modern(stage, "a", { installation: crypto.randomUUID(), tokens: { held: tokens.held } });
     await thief.client.login();
     check(thief.said[0]?.startsWith("HT-") && thief.said.length === 2, `the other client logged in by ${thief.said}`);
   },
@@ -79,7 +79,7 @@ const scenarios = [
     const { client: b } = modern(stage, "b");
     await b.login();
     await b.say(null);
-    const { client: a } = modern(stage, "a", { agent: crypto.randomUUID(), tokens: {}, resumable: true });
+    const { client: a } = modern(stage, "a", { installation: crypto.randomUUID(), tokens: {}, resumable: true });
     await a.login();
     await a.say(null);
     await a.settle();
