@@ -49,13 +49,17 @@ impl Node {
         node
     }
     fn configure(&self, more: &str) {
+        self.configure_with("off", more);
+    }
+    /// The same with STARTTLS on the port for clients `off`, `optional` or `required`.
+    fn configure_with(&self, starttls: &str, more: &str) {
         let text = format!(
             "domains = ['{DOMAIN}', 'other.test']\ndata_dir = 'data'\n{}\n{more}",
             ["c2s", "c2s-tls", "http"]
                 .iter()
                 .zip([self.port, self.tls, self.http])
                 .map(|(kind, port)| {
-                    let tls = if *kind == "c2s" { "tls = 'off'\n" } else { "" };
+                    let tls = if *kind == "c2s" { format!("tls = '{starttls}'\n") } else { String::new() };
                     format!("[[listen]]\nkind = '{kind}'\naddress = '127.0.0.1:{port}'\n{tls}")
                 })
                 .collect::<String>()
@@ -281,15 +285,23 @@ fn check_lists_all_mistakes_and_usage_is_2() {
     let check = |node: &Node| node.run(&["check", "--config", "throng.toml"], "");
     let good = check(&node);
     assert!(good.status.success(), "{}", said(&good));
-    // Somebody sits on the port, the certificate is missing and a module is misspelt: each is told.
+    // All that is wrong in the file is told at once; then all that is wrong around it.
+    let told = |more: &str, parts: &[&str]| {
+        node.configure(more);
+        let bad = check(&node);
+        let text = said(&bad);
+        assert_eq!(bad.status.code(), Some(1), "{text}");
+        for part in parts {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+    };
+    told(
+        "[modules]\nofline = true\n[limits]\nstanza_byte = 100000\n",
+        &["2 things", "did you mean \"offline\"?", "did you mean \"stanza_bytes\"?"],
+    );
     let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, node.port)).expect("the port");
-    node.configure("[tls]\ncertificate = 'none.pem'\nkey = 'none.pem'\n[modules]\nofline = true\n");
-    let bad = check(&node);
-    let text = said(&bad);
-    assert_eq!(bad.status.code(), Some(1), "{text}");
-    for part in ["3 things", "did you mean \"offline\"?", "none.pem", &node.port.to_string()] {
-        assert!(text.contains(part), "{part} is missing in {text}");
-    }
+    let port = node.port.to_string();
+    told("[tls]\ncertificate = 'none.pem'\nkey = 'none.pem'\n", &["2 things", "none.pem", &port]);
     node.configure("[limits]\nstanza_byte = 100000\n");
     let bad = check(&node);
     assert!(
@@ -575,7 +587,9 @@ fn commands_are_carried_out_through_the_socket() {
 /// What the plays show over memory is the same on a port, with the program, SQLite and a clock that nobody holds.
 #[test]
 fn plays_go_the_same_on_a_port() {
-    let mut node = Node::new("plays", "[modules.registration]\nwithout_tls = true\n");
+    let mut node = Node::new("plays", "");
+    // Tokens and registration want TLS; who is offered STARTTLS takes it.
+    node.configure_with("optional", "");
     node.start();
     let Stage::Host(host) = node.stage() else { return };
     let stage = Stage::Host(Host { own_users: true, ..host });
