@@ -178,7 +178,7 @@ async fn cards(stores: &Stores, cards: usize) {
                         email: format!("{first}.{last}.{n}@example.com"),
                         last,
                     };
-                    stores.vcards.put(user(n).as_ref(), Some(vec![b'x'; 1000]), shown).await.unwrap();
+                    stores.vcards.put(user(n).as_ref(), Some(vec![b'x'; 1000]), shown, None).await.unwrap();
                 }
             })
         })
