@@ -53,7 +53,8 @@ pub(crate) enum Command {
         json: bool,
     },
     /// Use a command of a running node, with an administrator's rights; --list shows them with their fields.
-    Command(CommandLine),
+    #[command(name = "command")]
+    Order(CommandLine),
     /// The figures of a running node, live. q quits.
     Top {
         /// The configuration file (TOML).

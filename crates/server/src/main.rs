@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         cli::Command::Reload { config } => reload::command(config.as_deref()),
         cli::Command::Top { config, once } => top::command(config.as_deref(), once),
         cli::Command::Account { command } => accounts::command(command),
-        cli::Command::Command(line) => commands::command(line),
+        cli::Command::Order(line) => commands::command(line),
         cli::Command::Load(load) => return loadgen::cli::command(*load),
         cli::Command::Status { config, json } => status::command(config.as_deref(), json),
     };
