@@ -337,6 +337,16 @@ impl Driver {
         Ok(())
     }
 
+    /// Loses all connections without a word.
+    pub(crate) fn abandon_all(&mut self) {
+        self.conns.clear();
+        self.open = 0;
+        self.addresses.clear();
+        self.outs.queued.clear();
+        self.outs.dirty.clear();
+        self.ready.clear();
+    }
+
     /// Closes all connections and waits until the server has closed them too.
     pub(crate) fn close_all(&mut self) -> Result<()> {
         if self.profile.relay {

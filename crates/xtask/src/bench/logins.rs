@@ -55,7 +55,7 @@ impl Args {
 }
 
 /// Milliseconds of server CPU a login, at most.
-const BUDGET: f64 = 0.20;
+pub(crate) const BUDGET: f64 = 0.20;
 /// The same for a reconnect with a token.
 const FAST_BUDGET: f64 = 0.12;
 /// What PLAIN may cost in key derivations.
@@ -69,8 +69,8 @@ pub(crate) struct Wave {
 }
 
 pub(crate) struct Bench {
-    driver: Driver,
-    cpu: Cpu,
+    pub(crate) driver: Driver,
+    pub(crate) cpu: Cpu,
     next: usize,
     accounts: usize,
 }

@@ -22,6 +22,7 @@ mod presence;
 mod process;
 pub(crate) mod relay;
 mod report;
+mod resume;
 mod route;
 mod scram;
 mod split;
@@ -43,6 +44,8 @@ enum Bench {
     Route(route::Args),
     /// CPU of a login.
     Login(logins::Args),
+    /// CPU of a storm of resumed streams.
+    Resume(resume::Args),
     /// Memory of an idle session.
     Memory(memory::Args),
     /// CPU of a presence delivered.
@@ -92,6 +95,7 @@ fn measure(bench: &Bench) -> Result<ExitCode> {
     match bench {
         Bench::Route(args) => route::run(args, &mut report)?,
         Bench::Login(args) => logins::run(args, &mut report)?,
+        Bench::Resume(args) => resume::run(args, &mut report)?,
         Bench::Memory(args) => memory::run(args, &mut report)?,
         Bench::Presence(args) => presence::run(args, &mut report)?,
         Bench::Peers(args) => return peers::compare::run(args),

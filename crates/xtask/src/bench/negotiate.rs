@@ -34,6 +34,8 @@ pub(crate) struct Profile {
     pub(crate) available: bool,
     /// The peer is the relay and not an XMPP server.
     pub(crate) relay: bool,
+    /// A login with a token enables stream management, or resumes the stream that the user lost.
+    pub(crate) managed: bool,
 }
 
 /// What to do after an element was handled.
@@ -81,7 +83,12 @@ impl Login {
             secrets.token_proof(&user).filter(|_| profile.mechanism == Mechanism::Fast)
         {
             header(profile, out);
-            authenticate(profile.mechanism, &user, &proof, "<fast xmlns='urn:xmpp:fast:0'/>", out);
+            let mut more = "<fast xmlns='urn:xmpp:fast:0'/>".to_owned();
+            if let Some(stream) = secrets.streams.get(&user).filter(|_| profile.managed) {
+                more.push_str(&format!("<resume xmlns='urn:xmpp:sm:3' h='0' previd='{stream}'/>"));
+            }
+            let enable = if profile.managed { "<enable xmlns='urn:xmpp:sm:3' resume='true'/>" } else { "" };
+            authenticate(profile.mechanism, &user, &proof, enable, &more, out);
             Step::Sasl2
         } else {
             header(profile, out);
@@ -123,7 +130,7 @@ impl Login {
             }
             Step::Auth => self.sasl(element, profile, secrets, out)?,
             Step::Sasl2 if features => {}
-            Step::Sasl2 => return self.sasl2(element, secrets, out),
+            Step::Sasl2 => return self.sasl2(element, profile, secrets, out),
             Step::AuthedFeatures if features => {
                 // `session` is asked for only where RFC 3921 is still wanted (not marked `optional`).
                 let session = memchr::memmem::find(element, b"<session").is_some_and(|at| {
@@ -187,7 +194,7 @@ impl Login {
             let (scram, initial) = Scram::begin(Mechanism::Sha1, &self.user, nonce);
             self.scram = Some(scram);
             let ask = format!("<request-token xmlns='urn:xmpp:fast:0' mechanism='{name}'/>");
-            authenticate(Mechanism::Sha1, &self.user, &initial, &ask, out);
+            authenticate(Mechanism::Sha1, &self.user, &initial, "", &ask, out);
             self.step = Step::Sasl2;
             return Ok(());
         }
@@ -232,7 +239,13 @@ impl Login {
 
 impl Login {
     /// Challenge or success of XEP-0388.
-    fn sasl2(&mut self, element: &[u8], secrets: &mut Secrets, out: &mut Vec<u8>) -> Result<Next> {
+    fn sasl2(
+        &mut self,
+        element: &[u8],
+        profile: &Profile,
+        secrets: &mut Secrets,
+        out: &mut Vec<u8>,
+    ) -> Result<Next> {
         if element.starts_with(b"<challenge") {
             let scram = self.scram.as_mut().context("a challenge without SCRAM")?;
             let answer = scram.answer(text(element, "challenge").unwrap_or_default(), secrets)?;
@@ -251,6 +264,16 @@ impl Login {
             let token = attribute(&element[at..], "token").context("a token without a token")?;
             secrets.tokens.insert(self.user.clone(), String::from_utf8(token.to_vec())?);
         }
+        if profile.managed {
+            let lost = secrets.streams.contains_key(&self.user);
+            if let Some(at) = memchr::memmem::find(element, b"<enabled ") {
+                let stream = attribute(&element[at..], "id").context("a stream without a name")?;
+                secrets.streams.insert(self.user.clone(), String::from_utf8(stream.to_vec())?);
+            }
+            if lost && memchr::memmem::find(element, b"<resumed ").is_none() {
+                bail!("{} could not resume: {}", self.user, String::from_utf8_lossy(element));
+            }
+        }
         let address = text(element, "authorization-identifier").context("success names nobody")?;
         let address = String::from_utf8(address.to_vec())?;
         if !address.contains('/') {
@@ -261,11 +284,11 @@ impl Login {
 }
 
 /// `<authenticate/>` with a resource; one client for each user.
-fn authenticate(mechanism: Mechanism, user: &str, initial: &str, more: &str, out: &mut Vec<u8>) {
+fn authenticate(mechanism: Mechanism, user: &str, initial: &str, bind: &str, more: &str, out: &mut Vec<u8>) {
     let name = mechanism.name();
     let request = format!(
         "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='{name}'><initial-response>{initial}</initial-response>\
-         <user-agent id='bench-{user}'/><bind xmlns='urn:xmpp:bind:0'><tag>bench</tag></bind>{more}</authenticate>"
+         <user-agent id='bench-{user}'/><bind xmlns='urn:xmpp:bind:0'><tag>bench</tag>{bind}</bind>{more}</authenticate>"
     );
     out.extend_from_slice(request.as_bytes());
 }
@@ -316,6 +339,7 @@ mod tests {
             security: Security::None,
             available: true,
             relay: false,
+            managed: false,
         }
     }
 

@@ -73,6 +73,8 @@ pub(crate) struct Secrets {
     pub(crate) iterations: HashMap<Mechanism, NonZeroU32>,
     /// Tokens by user.
     pub(crate) tokens: HashMap<String, String>,
+    /// Names of streams that can be resumed, by user.
+    pub(crate) streams: HashMap<String, String>,
 }
 
 impl Secrets {
@@ -83,6 +85,7 @@ impl Secrets {
             keys: HashMap::new(),
             iterations: HashMap::new(),
             tokens: HashMap::new(),
+            streams: HashMap::new(),
         }
     }
 

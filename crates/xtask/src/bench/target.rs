@@ -73,6 +73,7 @@ impl Options {
             security: Security::None,
             available: true,
             relay: false,
+            managed: false,
         }
     }
 }

@@ -245,6 +245,7 @@ impl Bench {
             security: Security::None,
             available: true,
             relay: false,
+            managed: false,
         };
         let target = Target::running(running.id(), running.address(), profile, PASSWORD);
         Ok(Server { name: name(peer, form), running, target })
