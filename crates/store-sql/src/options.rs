@@ -12,7 +12,8 @@ pub struct Options {
     pub read_deadline: Duration,
     /// A write that has waited longer for its turn fails with `Timeout`. One whose turn has come is waited for.
     pub write_deadline: Duration,
-    /// Requests that may wait, for writes, for logins and for other reads each. More fail with `Overloaded` at once.
+    /// Requests that may wait, for writes, for logins and for other reads each. More fail with `Overloaded` at once. Room for
+    /// a storm of reconnects: a login that waits holds some hundred bytes.
     pub queue: usize,
     /// Bytes that waiting writes may hold together. More fail with `Overloaded` at once.
     pub queue_bytes: usize,
@@ -35,7 +36,7 @@ impl Default for Options {
             login_lanes: 1,
             read_deadline: Duration::from_secs(5),
             write_deadline: Duration::from_secs(10),
-            queue: 10_000,
+            queue: 50_000,
             queue_bytes: 64 << 20,
             gather: Duration::from_millis(2),
             login_gather: Duration::from_millis(1),
