@@ -29,11 +29,10 @@ import asyncio
 import os
 import pathlib
 import re
-import signal
 import sys
 
 from harness import Failure, Settings, Stage
-from profanity import Terminal
+from profanity import Terminal, main
 
 MESSAGES = 1000
 CUTS = 4
@@ -273,13 +272,5 @@ async def play(settings, wires):
         await terminal.stop()
 
 
-async def main():
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
-    return await play(Settings(), os.environ["XMPP_WIRES"])
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(asyncio.run(main()))
-    except asyncio.CancelledError:
-        sys.exit("FAIL ended by a signal")
+    main(play(Settings(), os.environ["XMPP_WIRES"]))

@@ -181,37 +181,43 @@ class Person:
     )
 
 
-async def play(settings):
-    """The whole evening; returns the exit status."""
-    terminal = Terminal()
+async def act(settings, person, terminals=1):
+    """A whole evening: `person` is made of settings, terminals and friend, and has STEPS; returns the exit status."""
+    screens = [Terminal() for _ in range(terminals)]
     name = "start"
     try:
         async with Stage(settings) as stage:
             # Leftovers of an earlier run would be seen on the screen.
             await stage.leave(await stage.blank("b", "broom"))
             friend = await stage.blank("a", "friend")
-            await terminal.start()
-            person = Person(settings, terminal, friend)
-            for step in Person.STEPS:
+            await asyncio.gather(*(screen.start() for screen in screens))
+            actor = person(settings, *screens, friend)
+            for step in person.STEPS:
                 name = step.__name__
-                await step(person)
+                await step(actor)
                 print(f"ok {name}", flush=True)
         return 0
     except Failure as failure:
         print(f"FAIL {name} {failure}", flush=True)
         return 1
     finally:
-        await terminal.stop()
+        for screen in screens:
+            await screen.stop()
 
 
-async def main():
-    # Ended from outside, the tmux server must not stay.
+async def until_ended(evening):
+    # Ended from outside, the tmux servers must not stay.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
-    return await play(Settings())
+    return await evening
+
+
+def main(evening):
+    """Runs an evening and ends the program with its exit status."""
+    try:
+        sys.exit(asyncio.run(until_ended(evening)))
+    except asyncio.CancelledError:
+        sys.exit("FAIL ended by a signal")
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(asyncio.run(main()))
-    except asyncio.CancelledError:
-        sys.exit("FAIL ended by a signal")
+    main(act(Settings(), Person))

@@ -6,12 +6,9 @@ whose Terminal and whose way of reading the screen are used. Each step prints `o
 The trap: what profanity has to say of itself is in its first window, chats are in others; `/win` goes from one to another.
 """
 
-import asyncio
-import signal
-import sys
 
-from harness import Failure, Settings, Stage
-from profanity import Terminal
+from harness import Failure, Settings
+from profanity import act, main
 
 
 class Two:
@@ -82,38 +79,5 @@ class Two:
     )
 
 
-async def play(settings):
-    """Returns the exit status."""
-    desk, sofa = Terminal(), Terminal()
-    name = "start"
-    try:
-        async with Stage(settings) as stage:
-            # Leftovers of an earlier run would be seen on the screen.
-            await stage.leave(await stage.blank("b", "broom"))
-            friend = await stage.blank("a", "friend")
-            await asyncio.gather(desk.start(), sofa.start())
-            person = Two(settings, desk, sofa, friend)
-            for step in Two.STEPS:
-                name = step.__name__
-                await step(person)
-                print(f"ok {name}", flush=True)
-        return 0
-    except Failure as failure:
-        print(f"FAIL {name} {failure}", flush=True)
-        return 1
-    finally:
-        await desk.stop()
-        await sofa.stop()
-
-
-async def main():
-    # Ended from outside, the tmux servers must not stay.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
-    return await play(Settings())
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(asyncio.run(main()))
-    except asyncio.CancelledError:
-        sys.exit("FAIL ended by a signal")
+    main(act(Settings(), Two, terminals=2))

@@ -349,10 +349,7 @@ impl Driver {
 
     /// Closes all connections and waits until the server has closed them too.
     pub(crate) fn close_all(&mut self) -> Result<()> {
-        if self.profile.relay {
-            self.conns.clear();
-            self.open = 0;
-        } else {
+        if !self.profile.relay {
             for slot in 0..self.conns.len() {
                 if let Some(conn) = self.conns[slot].as_mut() {
                     conn.closing = true;
@@ -369,11 +366,7 @@ impl Driver {
                 }
             }
         }
-        self.conns.clear();
-        self.addresses.clear();
-        self.outs.queued.clear();
-        self.outs.dirty.clear();
-        self.ready.clear();
+        self.abandon_all();
         Ok(())
     }
 }
