@@ -215,6 +215,7 @@ pub(crate) struct Parts {
     pub(crate) idle_probe: Option<crate::host::IdleProbe>,
     pub(crate) management: Option<crate::session::Management>,
     pub(crate) late: Option<crate::host::Late>,
+    pub(crate) keeps_messages: bool,
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
     pub(crate) elements: Elements,
     pub(crate) disco: Extra,
@@ -283,6 +284,11 @@ impl Builder<'_> {
     /// Makes the question for a sign of life; the last feature that registers one counts.
     pub fn idle_probe(&mut self, probe: crate::host::IdleProbe) {
         self.parts.idle_probe = Some(probe);
+    }
+    /// Says that the feature stores messages that nobody took, and delivers them, with a handler of `available`: that one
+    /// clears [`crate::account::State::flushing`] when nothing is left.
+    pub fn keeps_messages(&mut self) {
+        self.parts.keeps_messages = true;
     }
     /// Lets streams be acknowledged and resumed, and says how messages are marked that were sent in vain.
     pub fn management(&mut self, management: crate::session::Management, late: crate::host::Late) {

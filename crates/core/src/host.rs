@@ -52,6 +52,8 @@ pub struct Host {
     pub management: Option<Management>,
     /// Marks a message that reaches another resource or the store later than it was sent.
     pub late: Option<Late>,
+    /// A feature stores messages that nobody took.
+    pub keeps_messages: bool,
     /// Names of the features that are on, in registry order.
     pub features: Vec<&'static str>,
     /// The host that took the place of this one.
@@ -203,6 +205,7 @@ impl Host {
             idle_probe: parts.idle_probe,
             management: parts.management,
             late: parts.late,
+            keeps_messages: parts.keeps_messages,
             features,
             options: options_of,
             next: OnceLock::new(),

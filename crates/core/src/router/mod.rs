@@ -193,6 +193,10 @@ impl Node {
     /// Runs the chain for a resource that became available.
     fn available(self: &Arc<Self>, session: Arc<Session>, place: Place, work: &mut Work) {
         let Place { host, at } = place;
+        if !host.keeps_messages {
+            // A reload came in between: nobody else would clear it.
+            session.account.with(|state| state.flushing = false);
+        }
         let mut ctx = AvailableCtx { node: self, session: &session, effects: &mut work.effects };
         if let Ran::Wait { next, later } = host.hooks.available.run(&mut ctx, &Probe::EVENT, at) {
             work.pending.push(Box::pin(async move {

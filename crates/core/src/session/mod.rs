@@ -85,6 +85,28 @@ impl Session {
     pub fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.state.lock())
     }
+    /// Makes the resource available (RFC 6121 section 4.2), or changes its presence; tells whether it is the first one, and
+    /// the priority until now. Nothing if the session is over: it must not come back to life.
+    ///
+    /// What waits in the store goes first: from the same moment on newer messages line up behind it.
+    pub fn appear(&self, presence: Frame, priority: i8) -> Option<(bool, i8)> {
+        let keeps = self.account.host().keeps_messages;
+        self.account.with(|account| {
+            let before = self.with(|state| {
+                if self.is_ended() {
+                    return None;
+                }
+                let before = (state.presence.is_none(), state.priority);
+                state.presence = Some(presence);
+                state.priority = priority;
+                Some(before)
+            })?;
+            // Only if the handlers of `available` will hear of it, since they clear it.
+            let changed = before != (false, priority);
+            account.flushing |= keeps && changed && account.waiting && priority >= 0;
+            Some(before)
+        })
+    }
     /// Whether the resource is available (RFC 6121 section 4.2).
     pub fn is_available(&self) -> bool {
         self.state.lock().presence.is_some()

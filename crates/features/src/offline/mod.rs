@@ -73,6 +73,7 @@ fn build(builder: &mut Builder<'_>) {
     let expiry_days = u64::try_from(builder.options.int("expiry_days")).unwrap_or(0);
     let rules = Rules { limit, expiry_days };
     let desks = builder.kept(Desks::new);
+    builder.keeps_messages();
     let same = desks.clone();
     builder.undelivered(Phase::Archive, Interest::kinds(KEPT), move |ctx: &mut UndeliveredCtx<'_>| {
         undelivered(&same, rules, ctx)

@@ -95,17 +95,7 @@ fn available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
     let (session, frame) = (ctx.session, &*ctx.frame);
     let account = &session.account;
     let priority = priority(frame.head(), frame.bytes())?;
-    let before = session.with(|state| {
-        // A session that was ended from outside must not come back to life.
-        if session.is_ended() {
-            return None;
-        }
-        let before = (state.presence.is_none(), state.priority);
-        state.presence = Some(frame.clone());
-        state.priority = priority;
-        Some(before)
-    });
-    let Some((initial, old)) = before else { return Ok(()) };
+    let Some((initial, old)) = session.appear(frame.clone(), priority) else { return Ok(()) };
     let effects = &mut *ctx.effects;
     spread(session, frame, effects);
     effects.add(Effect::SendTo(session.clone(), frame.clone()));

@@ -153,10 +153,7 @@ impl Bench {
     }
     /// What the presence feature does when a resource sends presence.
     pub(super) fn available(&self, session: &Arc<Session>, priority: i8) {
-        session.with(|state| {
-            state.presence = Frame::read(b"<presence/>");
-            state.priority = priority;
-        });
+        session.appear(Frame::read(b"<presence/>").unwrap(), priority);
         self.node.perform(Effects(vec![Effect::Available(session.clone())]));
     }
     /// Connects and becomes available.

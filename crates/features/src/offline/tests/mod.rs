@@ -6,7 +6,7 @@ mod reload;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use testkit::assert_same;
-use throng_core::Limits;
+use throng_core::{Effect, Effects, Frame, Limits};
 
 use self::bench::{Bench, waits};
 
@@ -179,6 +179,24 @@ fn a_login_that_counted_before_the_write_and_binds_after_it_gets_the_message() {
     bench.available(&juliet, 0);
     bench.steps();
     assert_eq!(bench.bodies(&juliet), ["1"]);
+}
+
+#[test]
+fn newer_messages_stay_behind_from_the_moment_at_which_the_resource_can_take_them() {
+    let bench = Bench::new();
+    let romeo = bench.online("romeo");
+    let first = bench.say(&romeo, "juliet@capulet.com", "1");
+    bench.finish(first);
+    let juliet = bench.connect("juliet");
+    // What follows from her presence comes a moment later: here, after a message that another task sends.
+    juliet.appear(Frame::read(b"<presence/>").unwrap(), 0);
+    let second = bench.say(&romeo, "juliet@capulet.com", "2");
+    bench.node.perform(Effects(vec![Effect::Available(juliet.clone())]));
+    bench.finish(second);
+    let mut got = bench.bodies(&juliet);
+    got.extend(bench.bodies(&juliet));
+    assert_eq!(got, ["1", "2"]);
+    assert!(!bench.flushing(&juliet));
 }
 
 #[test]
