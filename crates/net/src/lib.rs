@@ -19,5 +19,6 @@ pub use gate::{Gate, GateCounts, GateLimits, Pass, Refused};
 pub use listener::{Accepted, BACKLOG, Listener, ListenerCounts, PortSlot};
 pub use scratch::{READ_BYTES, Scratch, with_scratch};
 pub use stream::memory::Pipe;
+pub use stream::wire::Duplex;
 pub use stream::{Event, Stream};
 pub use tls::{ChannelBinding, TlsFacts};

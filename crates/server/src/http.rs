@@ -1,75 +1,57 @@
-//! The HTTP listener: `/metrics` (Prometheus text), `/healthz` (the process lives), `/readyz` (it takes clients).
+//! The HTTP listener: connections over hyper, answered by the crate `api`.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
 
 use crate::reload::Running;
 
-/// What requests are answered from.
+/// What the API asks of the program.
 pub(crate) struct Pages {
     pub(crate) running: Arc<Running>,
     pub(crate) ready: Arc<AtomicBool>,
 }
 
-/// Serves one connection.
-pub(crate) async fn serve(accepted: net::Accepted, pages: Arc<Pages>) {
+/// Serves one connection: HTTP/1.1, or HTTP/2 if the client begins with its preface.
+pub(crate) async fn serve(accepted: net::Accepted, router: Router) {
     let net::Accepted { socket, pass, .. } = accepted;
-    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let answer = pages.answer(&request);
-        async move { Ok::<_, Infallible>(answer) }
-    });
-    let connection = hyper::server::conn::http1::Builder::new()
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(10))
-        .max_buf_size(16 * 1024)
-        .serve_connection(TokioIo::new(socket), service);
+        .max_buf_size(16 * 1024);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(64).max_header_list_size(16 * 1024);
+    let connection = builder.serve_connection(TokioIo::new(socket), TowerToHyperService::new(router));
     if let Err(error) = connection.await {
         tracing::debug!(%error, "an HTTP connection broke");
     }
     drop(pass);
 }
 
-impl Pages {
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        if request.method() != Method::GET && request.method() != Method::HEAD {
-            return page(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "text/plain",
-                "only GET is served here\n".to_owned(),
-            );
-        }
-        match request.uri().path() {
-            "/metrics" => {
-                let mut text = String::new();
-                let encoded =
-                    prometheus_client::encoding::text::encode(&mut text, &self.running.wired.registry.lock());
-                if encoded.is_err() {
-                    return page(
-                        StatusCode::INTERNAL_SERVER_ERROR,
-                        "text/plain",
-                        "metrics failed\n".to_owned(),
-                    );
-                }
-                self.gauges(&mut text);
-                page(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
-            }
-            "/healthz" => page(StatusCode::OK, "text/plain", "ok\n".to_owned()),
-            "/readyz" if self.ready.load(Ordering::Relaxed) => {
-                page(StatusCode::OK, "text/plain", "ready\n".to_owned())
-            }
-            "/readyz" => page(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "not ready\n".to_owned()),
-            _ => page(StatusCode::NOT_FOUND, "text/plain", "try /metrics, /healthz or /readyz\n".to_owned()),
-        }
+impl api::Machine for Pages {
+    fn ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
     }
 
+    fn metrics(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.running.wired.registry.lock())?;
+        self.gauges(&mut text);
+        Ok(text)
+    }
+
+    fn figures(&self) -> serde_json::Value {
+        crate::status::figures(&self.running)
+    }
+}
+
+impl Pages {
     /// Values that are read when they are asked for.
     fn gauges(&self, text: &mut String) {
         let end = "# EOF\n";
@@ -104,11 +86,4 @@ impl Pages {
         }
         text.push_str(end);
     }
-}
-
-fn page(status: StatusCode, kind: &'static str, text: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
 }

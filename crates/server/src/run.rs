@@ -94,9 +94,10 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     let node = running.wired.node.clone();
     let ready = Arc::new(AtomicBool::new(false));
     let pages = Arc::new(Pages { running: running.clone(), ready: ready.clone() });
+    let router = api::router(Arc::new(api::Api { node: node.clone(), machine: pages }));
     let mut accepting = Vec::new();
     for listener in web {
-        accepting.push(tasks.0.spawn(accept_http(listener, pages.clone())));
+        accepting.push(tasks.0.spawn(accept_http(listener, router.clone())));
     }
     for (listener, door) in clients.into_iter().zip(&running.doors) {
         accepting.push(tasks.0.spawn(accept(listener, door.clone())));
@@ -158,10 +159,10 @@ async fn accept(listener: Listener, door: Arc<Door>) {
     }
 }
 
-async fn accept_http(listener: Listener, pages: Arc<Pages>) {
+async fn accept_http(listener: Listener, router: axum::Router) {
     let runtime = tokio::runtime::Handle::current();
     loop {
-        runtime.spawn(http::serve(listener.accept().await, pages.clone()));
+        runtime.spawn(http::serve(listener.accept().await, router.clone()));
     }
 }
 

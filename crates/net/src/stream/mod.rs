@@ -19,16 +19,18 @@
 //! Trap: forgetting [`Stream::park`] before the task yields. Nothing leaks, but the stream is ended when its bytes were
 //! overwritten ([`NetError::Unparked`]).
 
+mod framing;
 pub(crate) mod memory;
 mod plain;
 mod shared;
 mod tls;
-mod wire;
+pub(crate) mod wire;
 
 use crate::error::NetError;
 use crate::facts::{Facts, SharedPort, Transport};
 use crate::scratch::Scratch;
 use crate::tls::{ChannelBinding, ClientCertificate, Config, TlsFacts};
+use framing::Framing;
 use memory::Pipe;
 use plain::Plain;
 use shared::{Found, Shared};
@@ -36,7 +38,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::task::{Context, Poll};
 use tls::Tls;
 use tokio::net::TcpStream;
-use wire::AnyWire;
+use wire::{AnyWire, Duplex};
 
 /// What arrived. The bytes are borrowed from the lent buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,8 @@ pub enum Stream {
     Tls(Box<Tls>),
     /// A pipe inside the process.
     Memory(Box<Plain<Pipe>>),
+    /// Bytes that somebody else brings.
+    Other(Box<Plain<Box<dyn Duplex>>>),
 }
 
 macro_rules! each {
@@ -67,6 +71,7 @@ macro_rules! each {
             Stream::Tcp($stream) => $do,
             Stream::Tls($stream) => $do,
             Stream::Memory($stream) => $do,
+            Stream::Other($stream) => $do,
         }
     };
 }
@@ -103,6 +108,49 @@ impl Stream {
         (Stream::Memory(Box::new(Plain::new(here, port, peer))), there)
     }
 
+    /// A stream over bytes that somebody else brings, such as an upgraded HTTP connection. `secure` of its facts is what
+    /// [`Stream::behind_proxy`] says.
+    pub fn over(wire: Box<dyn Duplex>, peer: SocketAddr, port: SharedPort) -> Stream {
+        Stream::Other(Box::new(Plain::new(wire, port, peer)))
+    }
+
+    /// Who is really at the other end, and whether that side is encrypted, as a trusted proxy tells.
+    pub fn behind_proxy(&mut self, peer: SocketAddr, secure: bool) {
+        each!(self, stream => stream.shared.behind_proxy(peer, secure));
+    }
+
+    /// From now on the bytes are read with [`Stream::poll_bytes`] and mean something else than XML: HTTP.
+    pub fn set_raw(&mut self) {
+        each!(self, stream => stream.shared.framing = Framing::Raw(0));
+    }
+
+    /// All that was read and not consumed, as soon as it is more than `have` bytes; not more than that at the end of what
+    /// the peer sends. `Pending` when there is no more yet; what is unread is in a block then.
+    ///
+    /// # Errors
+    /// [`NetError::TooLong`] when more is unread than an element of the port may have and a read brings; the transport's.
+    pub fn poll_bytes<'a>(
+        &mut self,
+        cx: &mut Context<'_>,
+        lent: &'a mut Scratch,
+        have: usize,
+    ) -> Poll<Result<&'a [u8], NetError>> {
+        each!(self, stream => stream.shared.framing = Framing::Raw(have));
+        match each!(self, stream => stream.poll_event(cx, lent)) {
+            Poll::Ready(Ok(_)) => Poll::Ready(Ok(lent.input.data())),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// The first so many of the bytes that [`Stream::poll_bytes`] told are done with. To be called before anything else
+    /// happens to the stream.
+    pub fn consume(&mut self, count: usize, lent: &mut Scratch) {
+        if each!(self, stream => stream.shared.holds()) {
+            lent.input.consume(count);
+        }
+    }
+
     /// The next event: from what is buffered, else from one read after another until there is one. `Pending` when the
     /// peer is silent; unfinished input is in a block then (if nothing is queued). After an error there are no more events, but a last
     /// stream error can still be queued and flushed unless the transport itself failed.
@@ -121,7 +169,8 @@ impl Stream {
             Found::Open(start, end) => Event::Open(lent.input.slice(start, end)),
             Found::Element(start, end) => Event::Element(lent.input.slice(start, end)),
             Found::Close => Event::Close,
-            Found::Eof => Event::Eof,
+            // Raw bytes are asked for with `poll_bytes`; here they are none of our business.
+            Found::Eof | Found::Raw => Event::Eof,
         }))
     }
 
@@ -182,6 +231,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.shared.facts(Transport::Tcp, false),
             Stream::Tls(stream) => stream.facts(),
             Stream::Memory(stream) => stream.shared.facts(Transport::Memory, false),
+            Stream::Other(stream) => stream.shared.facts(Transport::Tcp, false),
         }
     }
 
@@ -201,7 +251,7 @@ impl Stream {
         let leftover = match self {
             Stream::Tcp(stream) => stream.shared.has_leftover(lent),
             Stream::Memory(stream) => stream.shared.has_leftover(lent),
-            Stream::Tls(_) => return Err(NetError::AlreadyEncrypted),
+            Stream::Tls(_) | Stream::Other(_) => return Err(NetError::AlreadyEncrypted),
         };
         if leftover {
             return Err(NetError::Injected);
@@ -214,7 +264,7 @@ impl Stream {
         let (wire, mut shared) = match std::mem::replace(self, Stream::Memory(Box::new(stand_in))) {
             Stream::Tcp(stream) => (AnyWire::Tcp(stream.wire), stream.shared),
             Stream::Memory(stream) => (AnyWire::Memory(stream.wire), stream.shared),
-            Stream::Tls(_) => return Err(NetError::AlreadyEncrypted),
+            Stream::Tls(_) | Stream::Other(_) => return Err(NetError::AlreadyEncrypted),
         };
         shared.restart();
         *self = Stream::Tls(Box::new(Tls::new(config, domain, wire, shared)?));
@@ -225,7 +275,7 @@ impl Stream {
     pub fn channel_binding(&self) -> ChannelBinding<'_> {
         match self {
             Stream::Tls(stream) => stream.session.channel_binding(),
-            Stream::Tcp(_) | Stream::Memory(_) => ChannelBinding::default(),
+            Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) => ChannelBinding::default(),
         }
     }
 
@@ -233,7 +283,7 @@ impl Stream {
     pub fn client_certificate(&self) -> Option<&ClientCertificate> {
         match self {
             Stream::Tls(stream) => stream.session.client_certificate(),
-            Stream::Tcp(_) | Stream::Memory(_) => None,
+            Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) => None,
         }
     }
 
@@ -241,7 +291,7 @@ impl Stream {
     pub fn tls_facts(&self) -> Option<TlsFacts<'_>> {
         match self {
             Stream::Tls(stream) => stream.session.tls_facts(),
-            Stream::Tcp(_) | Stream::Memory(_) => None,
+            Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What all peers of one endless XML document share: the scanner, the stashed bytes, the limits of what may wait.
 //!
-//! TCP, TLS and memory differ only in how bytes arrive and leave. WebSocket and BOSH will not use this file.
+//! TCP, TLS and memory differ only in how bytes arrive and leave. What they mean is in `framing`.
 //! Trap: `held` says which holding of the worker's scratch this stream owns (see [`crate::scratch`]); the blocks are
 //! loaded when the holding begins and nothing may read them behind the scratch's back.
 
@@ -8,6 +8,7 @@ use crate::error::NetError;
 use crate::facts::{Facts, Peer, SharedPort, Transport};
 use crate::pool::{Block, Pool};
 use crate::scratch::{self, Scratch};
+use crate::stream::framing::Framing;
 use crate::stream::wire::Wire;
 use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
@@ -20,6 +21,8 @@ pub(crate) enum Found {
     Element(usize, usize),
     Close,
     Eof,
+    /// There are more bytes than the reader has; they stay where they are.
+    Raw,
 }
 
 /// The scanner is done with its document; further bytes are dropped.
@@ -36,10 +39,12 @@ const OVERFLOWED: u8 = 16;
 const SHUT: u8 = 32;
 /// The caller did not park, and bytes are gone.
 const LOST: u8 = 64;
+/// A trusted proxy says that its client's side is encrypted.
+const SECURED: u8 = 128;
 
 /// The common part of a stream.
 pub(crate) struct Shared {
-    pub(crate) scanner: Scanner,
+    pub(crate) framing: Framing,
     pub(crate) port: SharedPort,
     /// The holding of the scratch, 0 when nothing of this stream is there.
     held: u64,
@@ -56,7 +61,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(port: SharedPort, peer: SocketAddr) -> Shared {
         Shared {
-            scanner: Scanner::new(),
+            framing: Framing::Xml(Scanner::new()),
             port,
             held: 0,
             leftover: None,
@@ -69,7 +74,9 @@ impl Shared {
 
     /// An empty one with the same facts.
     pub(crate) fn like(other: &Shared) -> Shared {
-        Shared::new(other.port.clone(), other.peer.address())
+        let mut shared = Shared::new(other.port.clone(), other.peer.address());
+        shared.state = other.state & SECURED;
+        shared
     }
 
     fn is(&self, state: u8) -> bool {
@@ -77,7 +84,7 @@ impl Shared {
     }
 
     pub(crate) fn facts(&self, transport: Transport, secure: bool) -> Facts<'_> {
-        Facts { peer: self.peer.address(), port: &self.port, transport, secure }
+        Facts { peer: self.peer.address(), port: &self.port, transport, secure: secure || self.is(SECURED) }
     }
 
     /// Bytes that wait for the peer.
@@ -87,6 +94,12 @@ impl Shared {
 
     pub(crate) fn set_authenticated(&mut self) {
         self.state |= AUTHENTICATED;
+    }
+
+    /// Who is really at the other end, and whether his side is encrypted; a trusted proxy said so.
+    pub(crate) fn behind_proxy(&mut self, peer: SocketAddr, secure: bool) {
+        self.peer = Peer::new(peer);
+        self.state = self.state & !SECURED | if secure { SECURED } else { 0 };
     }
 
     pub(crate) fn ended(&mut self) {
@@ -141,7 +154,13 @@ impl Shared {
         }
         let limits = if self.is(AUTHENTICATED) { &self.port.limits } else { &self.port.early_limits };
         let at = lent.input.position();
-        let (found, count) = match self.scanner.scan(lent.input.data(), limits) {
+        let scanner = match &mut self.framing {
+            Framing::Xml(scanner) => scanner,
+            Framing::Raw(have) => {
+                return Ok((lent.input.len() > *have).then_some(Found::Raw));
+            }
+        };
+        let (found, count) = match scanner.scan(lent.input.data(), limits) {
             Err(error) => return Err(self.fail(error.into(), lent)),
             Ok(Scan::More { skip }) => (None, skip),
             Ok(Scan::Open { start, end }) => (Some(Found::Open(at + start, at + end)), end),
@@ -157,7 +176,9 @@ impl Shared {
 
     /// A new document follows.
     pub(crate) fn restart(&mut self) {
-        self.scanner.restart();
+        if let Framing::Xml(scanner) = &mut self.framing {
+            scanner.restart();
+        }
         self.state &= !CLOSED;
     }
 

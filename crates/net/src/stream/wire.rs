@@ -50,6 +50,33 @@ impl Wire for Pipe {
     }
 }
 
+/// A byte stream that somebody else made, such as an upgraded HTTP connection.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+impl Wire for Box<dyn Duplex> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(into);
+        AsyncRead::poll_read(Pin::new(self), cx, &mut buffer).map_ok(|()| buffer.filled().len())
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match AsyncWrite::poll_write(Pin::new(self), cx, bytes) {
+            // It may keep what it took until it is told to let go.
+            Poll::Ready(Ok(count)) => match AsyncWrite::poll_flush(Pin::new(self), cx) {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                _ => Poll::Ready(Ok(count)),
+            },
+            other => other,
+        }
+    }
+
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_shutdown(Pin::new(self), cx)
+    }
+}
+
 /// Either of them, for the peers that run over both.
 pub(crate) enum AnyWire {
     Tcp(TcpStream),

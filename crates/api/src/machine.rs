@@ -1,0 +1,14 @@
+//! What only the program knows of itself: its readiness, its figures, its log.
+
+/// The process around the engine.
+pub trait Machine: Send + Sync {
+    /// Whether it takes clients.
+    fn ready(&self) -> bool;
+    /// All metrics in the OpenMetrics text format 1.0, with `# EOF`.
+    ///
+    /// # Errors
+    /// When a value cannot be written, which is a fault of ours.
+    fn metrics(&self) -> Result<String, std::fmt::Error>;
+    /// The figures of `throng status --json`.
+    fn figures(&self) -> serde_json::Value;
+}
