@@ -2,7 +2,7 @@
 //!
 //! [`Stream`] is the one type that the layers above drive; it is an enum over equal transports and speaks in
 //! [`Event`]s. [`Scratch`] holds the buffers, one per worker thread. Knows nothing about routing, accounts or sessions.
-//! Left out so far: WebSocket (RFC 7395) and BOSH (XEP-0124/0206), which will be further variants.
+//! Left out so far: BOSH (XEP-0124/0206), which will be a further variant.
 
 mod error;
 mod facts;
@@ -12,6 +12,7 @@ mod pool;
 mod scratch;
 mod stream;
 pub mod tls;
+pub mod websocket;
 
 pub use error::NetError;
 pub use facts::{Facts, Kind, Port, SharedPort, Transport};

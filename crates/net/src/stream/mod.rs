@@ -30,6 +30,7 @@ use crate::error::NetError;
 use crate::facts::{Facts, SharedPort, Transport};
 use crate::scratch::Scratch;
 use crate::tls::{ChannelBinding, ClientCertificate, Config, TlsFacts};
+use crate::websocket::Accepted;
 use framing::Framing;
 use memory::Pipe;
 use plain::Plain;
@@ -122,6 +123,13 @@ impl Stream {
     /// From now on the bytes are read with [`Stream::poll_bytes`] and mean something else than XML: HTTP.
     pub fn set_raw(&mut self) {
         each!(self, stream => stream.shared.framing = Framing::Raw(0));
+    }
+
+    /// From now on the bytes are a WebSocket (RFC 6455) that carries the stream (RFC 7395). To be called when the answer
+    /// that accepts it is queued, or was written by somebody else: what is queued so far leaves as it is, and bytes that
+    /// were read and not consumed are the first frames.
+    pub fn set_websocket(&mut self, accepted: Accepted) {
+        each!(self, stream => stream.shared.set_websocket(accepted));
     }
 
     /// All that was read and not consumed, as soon as it is more than `have` bytes; not more than that at the end of what

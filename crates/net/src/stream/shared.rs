@@ -10,6 +10,7 @@ use crate::pool::{Block, Pool};
 use crate::scratch::{self, Scratch};
 use crate::stream::framing::Framing;
 use crate::stream::wire::Wire;
+use crate::websocket::Accepted;
 use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 use xml::{Scan, Scanner};
@@ -180,6 +181,12 @@ impl Shared {
             scanner.restart();
         }
         self.state &= !CLOSED;
+    }
+
+    /// What is queued so far is no XML and leaves as it is.
+    pub(crate) fn set_websocket(&mut self, accepted: Accepted) {
+        let _ = accepted.settings;
+        self.framing = Framing::Xml(Scanner::new());
     }
 
     /// Puts the unfinished input into a block and lets the scratch go. The caller has stashed everything else.

@@ -7,7 +7,8 @@
 //! memory per session.
 //!
 //! ALPN (XEP-0368 §3): direct TLS ports answer `xmpp-client` or `xmpp-server`; a client that offers only others is
-//! refused with the alert `no_application_protocol`, one that offers none is accepted. STARTTLS has no ALPN.
+//! refused with the alert `no_application_protocol`, one that offers none is accepted. STARTTLS has no ALPN. HTTP prefers
+//! `h2` (RFC 9113 §3.2); browsers offer `http/1.1` alone for a WebSocket unless they have a connection already (RFC 8441).
 //! Left out: different certificates per port. Trap: [`Config::reload`] reads files; call it where blocking is allowed.
 
 use crate::error::NetError;
@@ -179,7 +180,7 @@ impl Loaded {
             clients_direct: config(clients, false, &["xmpp-client"])?,
             servers: config(servers, true, &[])?,
             servers_direct: config(servers, true, &["xmpp-server"])?,
-            http: config(None, false, &["http/1.1"])?,
+            http: config(None, false, &["h2", "http/1.1"])?,
             certificates,
         })
     }

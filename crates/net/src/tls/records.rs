@@ -43,6 +43,8 @@ pub struct TlsFacts<'a> {
     pub cipher_suite: &'static str,
     /// The name that the client asked for (SNI).
     pub server_name: Option<&'a str>,
+    /// The protocol that was agreed on (ALPN), such as `h2`; none where the client offered none.
+    pub protocol: Option<&'a [u8]>,
 }
 
 /// What to do once rustls is ready to write.
@@ -126,6 +128,7 @@ impl Session {
             },
             cipher_suite: self.connection.negotiated_cipher_suite()?.suite().as_str().unwrap_or("unknown"),
             server_name: self.server_name.as_deref(),
+            protocol: self.connection.alpn_protocol(),
         })
     }
 

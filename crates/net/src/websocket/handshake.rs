@@ -1,0 +1,292 @@
+//! The opening handshake: RFC 6455 section 4.2, RFC 8441 section 5 (HTTP/2), RFC 7395 section 3.1 (the subprotocol `xmpp`),
+//! RFC 7692 section 7.1 (what compression may be agreed on).
+//!
+//! A pure function from a request to an answer. It reads headers only; the path and `Origin` are the caller's.
+//! Left out: compression windows below 32 kB, which the deflate in use cannot be told to keep; such an offer is declined.
+//!
+//! The trap: headers may come several times and each may be a list. A token is looked for in all of them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ring::digest;
+
+/// What the server mixes into the key (RFC 6455 section 1.3).
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// The subprotocol of RFC 7395.
+const SUBPROTOCOL: &str = "xmpp";
+/// The version of RFC 6455.
+const VERSION: &str = "13";
+/// The extension of RFC 7692.
+const DEFLATE: &str = "permessage-deflate";
+
+/// What an operator may set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Most bytes of one message, after decompression. The port's limit of an element applies too, the smaller one counts.
+    pub message_bytes: u32,
+    /// Whether compression is agreed on with clients that offer it (RFC 7692). Off by default: deflate costs about 60 kB
+    /// of memory traffic a message, and over TLS it tells lengths that depend on secrets (RFC 7692 section 8).
+    pub compression: bool,
+    /// Where clients are sent instead: the first `<open/>` is answered by `<close see-other-uri='…'/>` (RFC 7395 section
+    /// 3.6.1).
+    pub see_other_uri: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            message_bytes: xml::Limits::DEFAULT.element_bytes,
+            compression: false,
+            see_other_uri: None,
+        }
+    }
+}
+
+/// The version of HTTP that a request came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0, in which nothing can be upgraded.
+    Http10,
+    /// HTTP/1.1: `GET` with `Upgrade`.
+    Http11,
+    /// HTTP/2: `CONNECT` with `:protocol` (RFC 8441). The caller has compared the protocol with `websocket`.
+    Http2,
+}
+
+/// A request that wants to become a WebSocket.
+#[derive(Clone, Copy, Debug)]
+pub struct Handshake<'a, H> {
+    /// `GET`, or `CONNECT` in HTTP/2.
+    pub method: &'a str,
+    /// Of the request.
+    pub version: Version,
+    /// Names, in any case, and values of its headers.
+    pub headers: H,
+}
+
+/// A request that may become a WebSocket, and what to answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The value of `Sec-WebSocket-Accept`; none in HTTP/2.
+    key: Option<String>,
+    extensions: Option<&'static str>,
+    pub(crate) settings: Settings,
+}
+
+/// Why a request cannot become a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// The status of the answer: 400, 405, 426 or 505.
+    pub status: u16,
+    /// One sentence, for the body of the answer.
+    pub reason: &'static str,
+}
+
+impl Rejected {
+    /// A header that belongs to the answer, name and value (RFC 6455 section 4.4, RFC 9110 sections 10.2.1 and 15.5.22).
+    pub fn header(&self) -> Option<(&'static str, &'static str)> {
+        match self.status {
+            426 => Some(("Sec-WebSocket-Version", VERSION)),
+            405 => Some(("Allow", "GET")),
+            _ => None,
+        }
+    }
+}
+
+const fn no<T>(status: u16, reason: &'static str) -> Result<T, Rejected> {
+    Err(Rejected { status, reason })
+}
+
+/// Judges a request (RFC 6455 section 4.2.1, RFC 7395 section 3.1).
+///
+/// # Errors
+/// [`Rejected`]: not a WebSocket handshake, another version of it, or one that does not offer the subprotocol `xmpp`.
+pub fn accept<'a, H>(request: Handshake<'_, H>, settings: &Settings) -> Result<Accepted, Rejected>
+where
+    H: IntoIterator<Item = (&'a str, &'a [u8])>,
+{
+    let upgrades = match (request.version, request.method) {
+        (Version::Http10, _) => return no(505, "a WebSocket needs HTTP/1.1."),
+        (Version::Http11, "GET") => true,
+        (Version::Http2, "CONNECT") => false,
+        _ => return no(405, "a WebSocket begins with GET, in HTTP/2 with CONNECT."),
+    };
+    let (mut upgrade, mut connection, mut subprotocol) = (false, false, false);
+    let mut host = 0;
+    let (mut version, mut key, mut doubled) = (None, None, false);
+    let mut deflate = None;
+    for (name, value) in request.headers {
+        let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
+        if is("Upgrade") {
+            upgrade |= tokens(value).any(|token| token.eq_ignore_ascii_case(b"websocket"));
+        } else if is("Connection") {
+            connection |= tokens(value).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
+        } else if is("Host") {
+            host += 1;
+        } else if is("Sec-WebSocket-Key") {
+            doubled |= key.replace(value.trim_ascii()).is_some();
+        } else if is("Sec-WebSocket-Version") {
+            doubled |= version.replace(value.trim_ascii()).is_some();
+        } else if is("Sec-WebSocket-Protocol") {
+            // Names of subprotocols are compared as they are (RFC 6455 section 4.1, item 10).
+            subprotocol |= tokens(value).any(|token| token == SUBPROTOCOL.as_bytes());
+        } else if is("Sec-WebSocket-Extensions") {
+            let Some(found) = offer(value) else {
+                return no(400, "Sec-WebSocket-Extensions is malformed.");
+            };
+            deflate = deflate.or(found);
+        }
+    }
+    if doubled {
+        return no(400, "a header of the handshake came twice.");
+    }
+    if upgrades && !(upgrade && connection) {
+        return no(400, "this is no WebSocket handshake: Upgrade and Connection do not ask for one.");
+    }
+    if upgrades && host != 1 {
+        return no(400, "a request has exactly one Host.");
+    }
+    if version != Some(VERSION.as_bytes()) {
+        return no(426, "this server speaks version 13 of WebSocket.");
+    }
+    let key = match key {
+        _ if !upgrades => None,
+        Some(key) if BASE64.decode(key).is_ok_and(|nonce| nonce.len() == 16) => Some(proof(key)),
+        _ => return no(400, "Sec-WebSocket-Key is not 16 bytes in base64."),
+    };
+    if !subprotocol {
+        return no(400, "this WebSocket speaks the subprotocol xmpp; the client did not offer it.");
+    }
+    let extensions = deflate.filter(|_| settings.compression);
+    Ok(Accepted { key, extensions, settings: settings.clone() })
+}
+
+impl Accepted {
+    /// Writes the answer of HTTP/1.1, with the empty line behind it. The stream is to be turned when it is queued, so that
+    /// nothing else gets in between.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
+        );
+        for (name, value) in self.headers() {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Headers of the answer besides `Upgrade` and `Connection`, for an HTTP library; names in lower case. The status is 101
+    /// in HTTP/1.1 and 200 in HTTP/2.
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let key = self.key.as_deref().map(|key| ("sec-websocket-accept", key));
+        let extensions = self.extensions.map(|value| ("sec-websocket-extensions", value));
+        key.into_iter().chain([("sec-websocket-protocol", SUBPROTOCOL)]).chain(extensions)
+    }
+
+    /// Whether compression was agreed on.
+    pub fn is_compressed(&self) -> bool {
+        self.extensions.is_some()
+    }
+}
+
+/// `Sec-WebSocket-Accept` (RFC 6455 section 4.2.2, item 5.4).
+fn proof(key: &[u8]) -> String {
+    let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    context.update(key);
+    context.update(GUID);
+    BASE64.encode(context.finish())
+}
+
+/// The members of a comma-separated list, empty ones left out (RFC 9110 section 5.6.1).
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
+}
+
+/// Reads one `Sec-WebSocket-Extensions`: the answer to the first offer of compression that can be taken, if there is one.
+/// `None` if the header is malformed, which fails the handshake (RFC 6455 section 9.1).
+#[allow(clippy::option_option, reason = "malformed is another thing than nothing to take")]
+fn offer(value: &[u8]) -> Option<Option<&'static str>> {
+    let value = std::str::from_utf8(value).ok()?;
+    let mut taken = None;
+    // No parameter that is registered has a comma in a quoted value.
+    for extension in value.split(',') {
+        let mut parts = extension.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        if name.is_empty() && parts.next().is_none() {
+            continue;
+        }
+        if !is_token(name) {
+            return None;
+        }
+        let mut params = Params::default();
+        for part in parts {
+            let (name, value) = match part.split_once('=') {
+                Some((name, value)) => (name.trim(), Some(unquoted(value.trim())?)),
+                None => (part, None),
+            };
+            if !is_token(name) {
+                return None;
+            }
+            params.take(name, value);
+        }
+        if name.eq_ignore_ascii_case(DEFLATE) && taken.is_none() {
+            taken = params.answer();
+        }
+    }
+    Some(taken)
+}
+
+/// Parameters of one offer of compression (RFC 7692 section 7.1).
+#[derive(Default)]
+struct Params {
+    seen: u8,
+    /// A parameter that is unknown, doubled, out of range, or cannot be met: the offer is declined.
+    declined: bool,
+}
+
+/// The server's window has a maximum, which can only be the one that deflate has anyway.
+const SERVER_BITS: u8 = 4;
+
+impl Params {
+    fn take(&mut self, name: &str, value: Option<&str>) {
+        let bits = |value: &str| matches!(value, "8" | "9" | "10" | "11" | "12" | "13" | "14" | "15");
+        let (flag, good) = match (name, value) {
+            ("server_no_context_takeover", None) => (1, true),
+            ("client_no_context_takeover", None) => (2, true),
+            ("server_max_window_bits", Some(value)) => (SERVER_BITS, value == "15"),
+            ("client_max_window_bits", value) => (8, value.is_none_or(bits)),
+            _ => (0, false),
+        };
+        self.declined |= !good || self.seen & flag != 0;
+        self.seen |= flag;
+    }
+
+    fn answer(&self) -> Option<&'static str> {
+        match (self.declined, self.seen & SERVER_BITS != 0) {
+            (true, _) => None,
+            (_, false) => Some("permessage-deflate; server_no_context_takeover; client_no_context_takeover"),
+            (_, true) => Some(
+                "permessage-deflate; server_no_context_takeover; client_no_context_takeover; \
+                 server_max_window_bits=15",
+            ),
+        }
+    }
+}
+
+/// A token of RFC 9110 section 5.6.2.
+fn is_token(text: &str) -> bool {
+    let byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !text.is_empty() && text.bytes().all(byte)
+}
+
+/// A value, which must be a token when its quotes are off (RFC 6455 section 9.1).
+fn unquoted(value: &str) -> Option<&str> {
+    let inner = value.strip_prefix('"').map_or(Some(value), |rest| rest.strip_suffix('"'))?;
+    is_token(inner).then_some(inner)
+}
+
+#[cfg(test)]
+#[path = "handshake_tests.rs"]
+mod tests;
