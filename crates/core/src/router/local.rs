@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::iq::Target;
 use crate::node::Node;
 use crate::session::ack::Left;
-use crate::session::{Item, Pushed, Session, Stamp, Urgency};
+use crate::session::{Item, Pushed, Session, Stamp, Urgency, flags};
 
 impl Node {
     /// Runs the recipient's chain from handler `at` on, then delivers.
@@ -432,6 +432,8 @@ impl Node {
         let to = frame.head().to(bytes).and_then(|t| jid::Jid::parse(&t).ok());
         let to = to.unwrap_or_else(|| account.jid.clone());
         let (from, to) = (from.as_ref(), to.as_ref());
+        // What waited for a connection that did not come back is late as well; since when, nobody noted.
+        let sent = sent.or_else(|| session.flags.has(flags::MANAGED).then(|| self.seconds()));
         if let Some(sent) = sent.filter(|_| frame.class() == Class::Message)
             && let Some(late) = account.host().late
         {
