@@ -12,6 +12,7 @@
 
 pub mod account;
 pub mod accounts;
+pub mod audit;
 pub mod blocked;
 pub mod blocklists;
 pub mod clients;

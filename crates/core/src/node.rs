@@ -14,6 +14,7 @@ use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
 use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, Stores};
 
 use crate::account::Account;
+use crate::audit::Audit;
 use crate::clients::Clients;
 use crate::effect::Effects;
 use crate::ending::Ending;
@@ -76,6 +77,8 @@ pub struct Node {
     pub metrics: Metrics,
     /// Counts failed logins.
     pub guard: Guard,
+    /// What was done to the node.
+    pub audit: Audit,
     limits: ArcSwap<Limits>,
     admins: RwLock<BTreeSet<Jid>>,
     /// Derives and checks stored keys.
@@ -138,6 +141,7 @@ impl Node {
             spawner: parts.spawner,
             metrics: parts.metrics,
             guard: Guard::new(),
+            audit: Audit::default(),
             limits: ArcSwap::from_pointee(parts.limits),
             admins: RwLock::new(parts.admins.into_iter().collect()),
             passwords: parts.passwords,

@@ -94,7 +94,7 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     let node = running.wired.node.clone();
     let ready = Arc::new(AtomicBool::new(false));
     let pages = Arc::new(Pages { running: running.clone(), ready: ready.clone() });
-    let router = api::router(Arc::new(api::Api { node: node.clone(), machine: pages }));
+    let router = api::router(api::Api::new(node.clone(), pages));
     let mut accepting = Vec::new();
     for listener in web {
         accepting.push(tasks.0.spawn(accept_http(listener, router.clone())));

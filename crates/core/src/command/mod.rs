@@ -14,6 +14,7 @@ mod error;
 mod field;
 mod input;
 mod output;
+mod scope;
 mod table;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub use error::{CommandError, Why};
 pub use field::{Field, FieldKind};
 pub use input::{Given, Input, Key};
 pub use output::{Output, Row, Shown};
+pub use scope::Scope;
 pub use table::{Commands, Entry};
 
 use crate::host::Host;
@@ -56,6 +58,8 @@ pub struct Command {
     pub role: Role,
     /// Whether it changes anything; what only reads is safe to repeat.
     pub changes: bool,
+    /// What a token must be for that changes something with it; see [`Command::needs`].
+    pub scope: Scope,
     /// `FORM_TYPE` of its forms (XEP-0068); empty for none.
     pub form_type: &'static str,
     /// What it is given.
@@ -73,11 +77,16 @@ impl Command {
         doc: "",
         role: Role::Administrator,
         changes: true,
+        scope: Scope::Admin,
         form_type: "",
         input: &[],
         output: &[],
     };
 
+    /// What a token must be for.
+    pub const fn needs(&self) -> Scope {
+        if self.changes { self.scope } else { Scope::Read }
+    }
     /// The number of stages in which its fields are asked for; zero if it has none.
     pub fn stages(&self) -> u8 {
         self.input.iter().map(|f| f.stage + 1).max().unwrap_or(0)
@@ -95,6 +104,9 @@ pub enum Who {
     Account(Jid),
     /// Whoever may open the admin socket: the system's user that runs the node.
     Operator,
+    /// A program with a token, as the log names it: `token:backup`. Its door has compared the token's scopes with
+    /// [`Command::needs`].
+    Token(String),
 }
 
 /// Who uses a command, and how.
@@ -104,22 +116,25 @@ pub struct Caller {
     pub who: Who,
     /// The door, for the log: `xmpp`, `socket`, `http`.
     pub door: &'static str,
+    /// The client's address for the log, where the door knows it.
+    pub from: String,
 }
 
 impl Caller {
     /// A user through XMPP.
     pub fn xmpp(jid: Jid) -> Caller {
-        Caller { who: Who::Account(jid), door: "xmpp" }
+        Caller { who: Who::Account(jid), door: "xmpp", from: String::new() }
     }
     /// The operator through the admin socket.
     pub fn operator() -> Caller {
-        Caller { who: Who::Operator, door: "socket" }
+        Caller { who: Who::Operator, door: "socket", from: String::new() }
     }
     /// For people.
     pub fn name(&self) -> &str {
         match &self.who {
             Who::Account(jid) => jid.as_str(),
             Who::Operator => "operator",
+            Who::Token(name) => name,
         }
     }
 }
@@ -204,7 +219,8 @@ impl Node {
         input: Input,
     ) -> CommandFuture {
         let command = entry.command;
-        let mut audit = Audit { caller: caller.clone(), command, on: input.subjects(), done: false };
+        let mut audit =
+            Line { node: self.clone(), caller: caller.clone(), command, on: input.subjects(), done: false };
         if !self.may_use(host, command, &caller) {
             let error = CommandError::forbidden();
             audit.write(Some(&error));
@@ -220,36 +236,28 @@ impl Node {
 }
 
 /// One line of the audit log. A command that is given up on the way, since its stream is gone, has its line as well.
-struct Audit {
+struct Line {
+    node: Arc<Node>,
     caller: Caller,
     command: &'static Command,
     on: String,
     done: bool,
 }
 
-impl Audit {
+impl Line {
     fn write(&mut self, error: Option<&CommandError>) {
         self.done = true;
-        let outcome = error.map_or("done", |e| e.condition().as_str());
-        self.line(outcome);
+        self.say(error.map_or("done", |e| e.condition().as_str()));
     }
-    fn line(&self, outcome: &str) {
-        tracing::info!(
-            target: "throng::audit",
-            who = self.caller.name(),
-            door = self.caller.door,
-            command = self.command.name,
-            on = self.on,
-            outcome,
-            "command"
-        );
+    fn say(&self, outcome: &str) {
+        self.node.audit(&self.caller, self.command.name, &self.on, outcome);
     }
 }
 
-impl Drop for Audit {
+impl Drop for Line {
     fn drop(&mut self) {
         if !self.done {
-            self.line("given up");
+            self.say("given up");
         }
     }
 }

@@ -1,0 +1,204 @@
+//! Who asks, and what they may do.
+//!
+//! Two proofs are taken. A console session: a cookie that `POST /api/v1/session` gave to an administrator for a password
+//! ([`signin`], [`sessions`]). A bearer token (RFC 6750 section 2.1) that an operator made for a program ([`tokens`]).
+//!
+//! Handlers take a [`Caller`] and ask it for a scope:
+//!
+//! ```ignore
+//! async fn overview(State(api): State<Arc<Api>>, caller: Caller) -> Result<Json<Value>, Problem> {
+//!     caller.need(Scope::Read)?;
+//! ```
+//!
+//! Against cross-site requests: the cookie is `SameSite=Strict`; a request with a cookie must come from our own pages as far
+//! as the browser says (`Origin`, `Sec-Fetch-Site`); and whatever is not safe (RFC 9110 section 9.2.1) must carry the
+//! session's token in `X-CSRF-Token`. A bearer token is never sent by a browser of its own accord and needs none of this.
+//!
+//! Left out: other schemes of `Authorization`. The trap: a route without a `Caller` is open to everybody.
+
+mod origin;
+mod routes;
+mod scope;
+pub(crate) mod sessions;
+pub(crate) mod signin;
+pub mod tokens;
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::header::{AUTHORIZATION, COOKIE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method};
+use base::secret::constant_time_eq;
+use jid::Jid;
+pub use throng_core::command::Scope;
+use throng_core::command::{self, CommandError};
+
+use crate::{Api, Peer, Problem};
+
+pub(crate) use origin::same_origin;
+pub(crate) use routes::routes;
+pub use scope::Scopes;
+use sessions::{Found, Sessions};
+use signin::Doorkeeper;
+
+/// The name of the cookie.
+pub const COOKIE_NAME: &str = "throng_session";
+/// The header that unsafe requests of a console session must have.
+pub const CSRF_HEADER: &str = "x-csrf-token";
+/// Cookies of our name that are looked at: a neighbouring site may have set one for us.
+const COOKIES: usize = 4;
+
+/// What authentication keeps.
+#[derive(Default)]
+pub(crate) struct Auth {
+    pub(crate) sessions: Sessions,
+    pub(crate) doorkeeper: Doorkeeper,
+}
+
+/// Who proved to be whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// An administrator who signed in.
+    Administrator(Jid),
+    /// A program with a token of this name.
+    Token(String),
+}
+
+/// Whoever asks, with a proof that holds.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Who it is.
+    pub who: Who,
+    /// What they may do.
+    pub scopes: Scopes,
+    /// From where.
+    pub peer: Peer,
+    /// The console session, if it is one.
+    pub(crate) session: Option<Found>,
+}
+
+impl Caller {
+    /// Whether they may do this; an administrator may do everything.
+    ///
+    /// # Errors
+    /// `forbidden`, with the name of the scope.
+    pub fn need(&self, scope: Scope) -> Result<(), Problem> {
+        if self.scopes.allow(scope) {
+            return Ok(());
+        }
+        Err(CommandError::new(
+            command::Why::Forbidden,
+            format!("this token has not the scope \"{}\"", scope.as_str()),
+        )
+        .into())
+    }
+    /// The same caller for commands and for the audit log.
+    pub fn as_command(&self) -> command::Caller {
+        let who = match &self.who {
+            Who::Administrator(jid) => command::Who::Account(jid.clone()),
+            Who::Token(name) => command::Who::Token(format!("token:{name}")),
+        };
+        command::Caller { who, door: "http", from: self.peer.address.to_string() }
+    }
+}
+
+impl FromRequestParts<Arc<Api>> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Caller, Problem> {
+        if let Some(caller) = parts.extensions.get::<Caller>() {
+            return Ok(caller.clone());
+        }
+        let caller = authenticate(api, parts).await?;
+        parts.extensions.insert(caller.clone());
+        Ok(caller)
+    }
+}
+
+/// Looks at the proof of a request.
+async fn authenticate(api: &Arc<Api>, parts: &Parts) -> Result<Caller, Problem> {
+    let peer = Peer::of(parts);
+    if let Some(value) = parts.headers.get(AUTHORIZATION) {
+        // Whoever sends a token does not mean the cookie.
+        let secret =
+            bearer(value.as_bytes()).ok_or_else(|| Problem::unauthorized("only Bearer is understood"))?;
+        let found = api.tokens.find(secret, api.node.clock.unix_millis()).await?;
+        let Some(token) = found else {
+            return Err(Problem::unauthorized("the token is unknown or has expired"));
+        };
+        return Ok(Caller { who: Who::Token(token.name), scopes: token.scopes, peer, session: None });
+    }
+    let session = session_of(api, &parts.headers).await?;
+    if !same_origin(parts) {
+        return Err(Problem::forbidden("this request comes from another site"));
+    }
+    if !is_safe(&parts.method) {
+        let given = parts.headers.get(CSRF_HEADER).map(|v| v.as_bytes()).unwrap_or_default();
+        if !constant_time_eq(given, session.csrf.as_bytes()) {
+            return Err(Problem::forbidden(
+                "the header X-CSRF-Token is missing or is not that of this session",
+            ));
+        }
+    }
+    Ok(Caller {
+        who: Who::Administrator(session.jid.clone()),
+        scopes: Scopes::ALL,
+        peer,
+        session: Some(session),
+    })
+}
+
+/// The console session of a request, if it still holds.
+async fn session_of(api: &Arc<Api>, headers: &HeaderMap) -> Result<Found, Problem> {
+    let now = api.node.clock.now();
+    let found = cookies(headers).take(COOKIES).find_map(|cookie| api.auth.sessions.find(cookie, now));
+    let Some(session) = found else {
+        return Err(Problem::unauthorized("nobody is signed in"));
+    };
+    if !signin::still(api, &session).await? {
+        api.auth.sessions.end(&session.id);
+        return Err(Problem::unauthorized("this session is over; sign in again"));
+    }
+    Ok(session)
+}
+
+/// The values of our cookie (RFC 6265 section 5.4).
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    headers.get_all(COOKIE).into_iter().flat_map(|line| line.as_bytes().split(|b| *b == b';')).filter_map(
+        |pair| pair.trim_ascii().strip_prefix(COOKIE_NAME.as_bytes())?.trim_ascii_start().strip_prefix(b"="),
+    )
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+fn is_safe(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    #[test]
+    fn cookies_are_found_among_others() {
+        let mut headers = HeaderMap::new();
+        headers.append(COOKIE, HeaderValue::from_static("a=b; throng_session=one;throng_session = two"));
+        headers
+            .append(COOKIE, HeaderValue::from_static("throng_sessions=x; xthrong_session=y; throng_session"));
+        assert_eq!(cookies(&headers).collect::<Vec<_>>(), [b"one" as &[u8], b" two"]);
+    }
+
+    #[test]
+    fn only_bearer_is_understood() {
+        assert_eq!(bearer(b"Bearer abc"), Some(b"abc" as &[u8]));
+        assert_eq!(bearer(b"bearer  abc "), Some(b"abc" as &[u8]));
+        for other in ["", "Bearer", "Basic YTpi", "Bearerabc"] {
+            assert_eq!(bearer(other.as_bytes()), None, "{other}");
+        }
+    }
+}

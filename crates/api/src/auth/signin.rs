@@ -1,0 +1,165 @@
+//! Signing in with an administrator's password.
+//!
+//! The password is compared with the stored keys of SCRAM (RFC 5802 section 3), so nothing but those is needed. Failures
+//! count in the same tables as those of XMPP logins ([`throng_core::guard`]), so that no door is a way around the limits of
+//! another. An account that does not exist takes as long as one that does, and is answered alike.
+//!
+//! Left out: a second factor. The trap: looking up before counting, or counting only for accounts that exist, would tell
+//! who has an account.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::http::StatusCode;
+use base::Secret;
+use jid::Jid;
+use throng_core::command;
+use throng_core::metrics::ByReason;
+
+use super::sessions::{Found, hash};
+use crate::{Api, Peer, Problem};
+
+/// Passwords that are compared at a time; each costs milliseconds of a processor.
+const AT_ONCE: usize = 8;
+/// Bytes of an address or a password that are looked at.
+const LONGEST: usize = 3_071;
+
+/// What signing in keeps.
+#[derive(Default)]
+pub(crate) struct Doorkeeper {
+    busy: AtomicUsize,
+    /// Keys of nobody, for accounts that do not exist.
+    decoy: OnceLock<Vec<u8>>,
+}
+
+/// One of the passwords that are compared at this moment.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Doorkeeper {
+    fn enter(&self) -> Option<Place<'_>> {
+        let before = self.busy.fetch_add(1, Ordering::AcqRel);
+        let place = Place(&self.busy);
+        (before < AT_ONCE).then_some(place)
+    }
+}
+
+fn refused() -> Problem {
+    Problem::unauthorized("the address or the password is wrong")
+}
+
+/// Checks an administrator's password and begins a session; the cookie and what is known of the session.
+pub(crate) async fn sign_in(
+    api: &Arc<Api>,
+    peer: Peer,
+    address: &str,
+    password: Secret,
+) -> Result<(String, Found), Problem> {
+    let node = &api.node;
+    if address.len() > LONGEST || password.len() > LONGEST {
+        return Err(Problem::invalid("the address or the password is longer than allowed"));
+    }
+    let jid = account(api, address);
+    let claimed = jid.as_ref().map_or(address, Jid::as_str);
+    if let Err(limited) = node.guard.check(&node.limits(), node.seconds(), peer.address, claimed, false) {
+        let reason = limited.as_str();
+        tracing::info!(peer = %peer.address, user = claimed, reason, "sign-in refused: too many failed before");
+        node.metrics.logins_limited.get_or_create(&ByReason { reason }).inc();
+        return Err(Problem::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "policy-violation",
+            "too many attempts have failed; try again later",
+        ));
+    }
+    let doorkeeper = &api.auth.doorkeeper;
+    let Some(place) = doorkeeper.enter() else {
+        return Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "resource-constraint",
+            "too many people sign in at once; try again",
+        ));
+    };
+    let found = match &jid {
+        Some(jid) => node.stores.logins.login(jid.as_ref()).await?,
+        None => None,
+    };
+    let stored = match &found {
+        Some(found) => found.credentials.clone(),
+        None => decoy(api).await?,
+    };
+    let keys = hash(&stored);
+    let right = node.passwords.verify(stored, password).await && found.is_some();
+    drop(place);
+    let Some((jid, found)) = jid.as_ref().zip(found).filter(|_| right) else {
+        node.guard.failed(&node.limits(), node.seconds(), peer.address, claimed, false);
+        note(api, peer, jid.as_ref(), claimed, "not-authorized");
+        return Err(refused());
+    };
+    node.guard.succeeded(node.seconds(), peer.address, claimed);
+    // From here on the password is known to be right, so the truth may be told.
+    if found.disabled || !node.is_admin(jid.as_ref()) {
+        note(api, peer, Some(jid), claimed, "forbidden");
+        let why =
+            if found.disabled { "this account is disabled" } else { "this account is no administrator's" };
+        return Err(Problem::forbidden(why));
+    }
+    note(api, peer, Some(jid), claimed, "done");
+    Ok(api.auth.sessions.begin(jid.clone(), keys, node.clock.now()))
+}
+
+/// Into the audit log, if it is about an administrator; otherwise strangers could wash everything else out of it.
+fn note(api: &Api, peer: Peer, jid: Option<&Jid>, claimed: &str, outcome: &str) {
+    let from = peer.address.to_string();
+    match jid.filter(|jid| api.node.is_admin(jid.as_ref())) {
+        Some(jid) => {
+            let caller = command::Caller { who: command::Who::Account(jid.clone()), door: "http", from };
+            api.node.audit(&caller, "sign-in", "", outcome);
+        }
+        None => tracing::info!(peer = from, user = claimed, outcome, "sign-in refused"),
+    }
+}
+
+/// Whether a session still stands for what it stood for when it began.
+pub(crate) async fn still(api: &Arc<Api>, session: &Found) -> Result<bool, Problem> {
+    if !api.node.is_admin(session.jid.as_ref()) {
+        return Ok(false);
+    }
+    let Some(keys) = session.check else { return Ok(true) };
+    let found = api.node.stores.logins.login(session.jid.as_ref()).await?;
+    let same = found.is_some_and(|found| !found.disabled && hash(&found.credentials) == keys);
+    if same {
+        api.auth.sessions.checked(&session.id, api.node.clock.now());
+    }
+    Ok(same)
+}
+
+/// The account that is meant; a name alone is one of the only domain.
+fn account(api: &Api, address: &str) -> Option<Jid> {
+    let address = address.trim();
+    let jid = if address.contains('@') {
+        Jid::parse(address).ok()?
+    } else {
+        let hosts = api.node.hosts();
+        let [only] = hosts.as_slice() else { return None };
+        Jid::from_parts(Some(address), only.domain(), None).ok()?
+    };
+    let whole = jid.local().is_some() && jid.resource().is_none() && api.node.host(jid.domain()).is_some();
+    whole.then_some(jid)
+}
+
+/// Keys that no password opens, as dear to compare as real ones.
+async fn decoy(api: &Api) -> Result<Vec<u8>, Problem> {
+    let decoy = &api.auth.doorkeeper.decoy;
+    if let Some(keys) = decoy.get() {
+        return Ok(keys.clone());
+    }
+    let keys = api.node.passwords.derive(Secret::new(base::id::random_id())).await;
+    let keys = keys.map_err(|_| Problem::internal())?;
+    Ok(decoy.get_or_init(|| keys).clone())
+}

@@ -1,0 +1,269 @@
+//! Tokens for programs: a name, what it is for, an end. Kept as hashes in one setting of the store.
+//!
+//! A token is 256 random bits, so one round of SHA-256 keeps it as safe as a slow hash would, and whoever reads the database
+//! has none. It is shown once, when it is made.
+//!
+//! Left out: several nodes that change the list at once. The trap: all changes on a running node must go through its one
+//! [`Tokens`], which keeps the list in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use store::Settings;
+use throng_core::command::{CommandError, Why};
+
+use super::scope::Scopes;
+use super::sessions::hash;
+
+/// Tokens at a time; all of them must fit one setting.
+pub const MOST: usize = 100;
+/// What every token begins with, so that it is known when it turns up where it should not.
+pub const PREFIX: &str = "throng_";
+/// Characters of a name.
+const NAME: usize = 64;
+const KEY: &str = "api-tokens";
+
+/// A token as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+struct Kept {
+    name: String,
+    scopes: Vec<String>,
+    /// Seconds since 1970.
+    created: u64,
+    /// Seconds since 1970; never if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires: Option<u64>,
+    /// SHA-256, base64url.
+    hash: String,
+}
+
+/// What is known of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Its name, unique.
+    pub name: String,
+    /// What it is for.
+    pub scopes: Scopes,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// When it ends, in seconds since 1970.
+    pub expires: Option<u64>,
+}
+
+impl Token {
+    fn of(kept: &Kept) -> Token {
+        // A scope that this version does not know gives nothing.
+        let known = kept.scopes.iter().filter_map(|name| throng_core::command::Scope::named(name));
+        Token {
+            name: kept.name.clone(),
+            scopes: Scopes::of(known),
+            created: kept.created,
+            expires: kept.expires,
+        }
+    }
+}
+
+/// All tokens.
+pub struct Tokens {
+    settings: Arc<dyn Settings>,
+    list: RwLock<Option<Arc<Vec<Kept>>>>,
+    changing: AtomicBool,
+}
+
+/// A change that is under way.
+struct Change<'a>(&'a AtomicBool);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Tokens {
+    /// Those in this store. They are read when they are first needed.
+    pub fn new(settings: Arc<dyn Settings>) -> Tokens {
+        Tokens { settings, list: RwLock::new(None), changing: AtomicBool::new(false) }
+    }
+
+    async fn kept(&self) -> Result<Arc<Vec<Kept>>, CommandError> {
+        if let Some(list) = self.list.read().clone() {
+            return Ok(list);
+        }
+        let list = match self.settings.get(KEY).await? {
+            Some(bytes) => Arc::new(serde_json::from_slice(&bytes).map_err(|error| {
+                tracing::error!(%error, "the list of tokens cannot be read");
+                CommandError::internal()
+            })?),
+            None => Arc::default(),
+        };
+        // A change that came in between is newer than what was read.
+        Ok(self.list.write().get_or_insert(list).clone())
+    }
+
+    fn begin(&self) -> Result<Change<'_>, CommandError> {
+        match self.changing.swap(true, Ordering::AcqRel) {
+            false => Ok(Change(&self.changing)),
+            true => {
+                Err(CommandError::new(Why::Unavailable, "another change of tokens is under way; try again"))
+            }
+        }
+    }
+
+    async fn save(&self, list: Vec<Kept>) -> Result<(), CommandError> {
+        let bytes = serde_json::to_vec(&list).map_err(|_| CommandError::internal())?;
+        self.settings.put(KEY, &bytes).await?;
+        *self.list.write() = Some(Arc::new(list));
+        Ok(())
+    }
+
+    /// The token of this secret, if it holds at `now` (milliseconds since 1970).
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn find(&self, secret: &[u8], now: u64) -> Result<Option<Token>, CommandError> {
+        let Some(random) = secret.strip_prefix(PREFIX.as_bytes()).filter(|r| r.len() == 43) else {
+            return Ok(None);
+        };
+        let hash = URL_SAFE_NO_PAD.encode(hash(random));
+        let list = self.kept().await?;
+        let same = |kept: &&Kept| base::secret::constant_time_eq(kept.hash.as_bytes(), hash.as_bytes());
+        let holds = |kept: &&Kept| kept.expires.is_none_or(|end| now / 1000 < end);
+        Ok(list.iter().find(same).filter(holds).map(Token::of))
+    }
+
+    /// Makes a token; its secret, which is told this once.
+    ///
+    /// # Errors
+    /// `conflict` if there is one of this name, `not-acceptable` if there are too many or the name is none.
+    pub async fn add(
+        &self,
+        name: &str,
+        scopes: Scopes,
+        created: u64,
+        expires: Option<u64>,
+    ) -> Result<(String, Token), CommandError> {
+        let wrong = |text: String| Err(CommandError::new(Why::NotAcceptable, text));
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if name.is_empty() || name.len() > NAME || !name.chars().all(plain) {
+            return wrong(format!("a name has 1 to {NAME} letters, digits, dots, hyphens and underscores"));
+        }
+        if scopes == Scopes::NONE {
+            return wrong("a token needs at least one scope".to_owned());
+        }
+        if expires.is_some_and(|end| end <= created) {
+            return wrong("the token would have expired already".to_owned());
+        }
+        let _change = self.begin()?;
+        let mut list = self.kept().await?.as_ref().clone();
+        list.retain(|kept| kept.expires.is_none_or(|end| created < end));
+        if list.iter().any(|kept| kept.name == name) {
+            return Err(CommandError::new(Why::Conflict, format!("there is a token \"{name}\" already")));
+        }
+        if list.len() >= MOST {
+            return wrong(format!("there are {MOST} tokens already; remove one"));
+        }
+        let random = URL_SAFE_NO_PAD.encode(base::id::random_bytes::<32>());
+        let kept = Kept {
+            name: name.to_owned(),
+            scopes: scopes.names().into_iter().map(str::to_owned).collect(),
+            created,
+            expires,
+            hash: URL_SAFE_NO_PAD.encode(hash(random.as_bytes())),
+        };
+        let token = Token::of(&kept);
+        list.push(kept);
+        self.save(list).await?;
+        Ok((format!("{PREFIX}{random}"), token))
+    }
+
+    /// All of them, those that have expired as well.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn list(&self) -> Result<Vec<Token>, CommandError> {
+        Ok(self.kept().await?.iter().map(Token::of).collect())
+    }
+
+    /// Removes one by its name; it is of no use from now on.
+    ///
+    /// # Errors
+    /// `item-not-found` if there is none.
+    pub async fn remove(&self, name: &str) -> Result<(), CommandError> {
+        let _change = self.begin()?;
+        let mut list = self.kept().await?.as_ref().clone();
+        let before = list.len();
+        list.retain(|kept| kept.name != name);
+        if list.len() == before {
+            let name: String = name.chars().take(NAME).collect();
+            return Err(CommandError::new(Why::NotFound, format!("there is no token \"{name}\"")));
+        }
+        self.save(list).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::ManualClock;
+    use throng_core::command::Scope;
+
+    fn tokens() -> (Tokens, Arc<dyn Settings>) {
+        let settings = store::memory::stores(Arc::new(ManualClock::new())).settings;
+        (Tokens::new(settings.clone()), settings)
+    }
+
+    #[tokio::test]
+    async fn a_token_is_told_once_and_kept_as_a_hash() {
+        let (tokens, settings) = tokens();
+        let scopes = Scopes::of([Scope::Read, Scope::Accounts]);
+        let (secret, token) = tokens.add("backup", scopes, 100, Some(200)).await.unwrap();
+        assert!(secret.starts_with("throng_") && secret.len() == 50);
+        assert_eq!(tokens.find(secret.as_bytes(), 199_999).await.unwrap(), Some(token.clone()));
+        assert_eq!(tokens.find(secret.as_bytes(), 200_000).await.unwrap(), None, "it has expired");
+        let kept = String::from_utf8(settings.get(KEY).await.unwrap().unwrap()).unwrap();
+        assert!(!kept.contains(&secret[7..]), "{kept}");
+        // After a restart it is still there.
+        let again = Tokens::new(settings);
+        assert_eq!(again.list().await.unwrap(), [token]);
+        assert!(again.find(secret.as_bytes(), 0).await.unwrap().is_some());
+        again.remove("backup").await.unwrap();
+        assert_eq!(again.find(secret.as_bytes(), 0).await.unwrap(), None);
+        assert_eq!(again.remove("backup").await.unwrap_err().why, Why::NotFound);
+    }
+
+    #[tokio::test]
+    async fn forged_tokens_find_nothing() {
+        let (tokens, _) = tokens();
+        let (secret, _) = tokens.add("a", Scopes::ALL, 0, None).await.unwrap();
+        let kept = tokens.kept().await.unwrap()[0].hash.clone();
+        let long = "throng_".to_owned() + &"A".repeat(100_000);
+        for forged in ["", "throng_", &secret[..49], &secret[7..], &format!("throng_{kept}"), &long] {
+            assert_eq!(tokens.find(forged.as_bytes(), 0).await.unwrap(), None, "{forged:.60}");
+        }
+    }
+
+    #[tokio::test]
+    async fn names_are_plain_and_there_is_an_end_to_them() {
+        let (tokens, settings) = tokens();
+        let read = Scopes::of([Scope::Read]);
+        for bad in ["", "a b", "a\nb", "ä", &"x".repeat(65)] {
+            assert_eq!(tokens.add(bad, read, 0, None).await.unwrap_err().why, Why::NotAcceptable);
+        }
+        assert_eq!(tokens.add("a", Scopes::NONE, 0, None).await.unwrap_err().why, Why::NotAcceptable);
+        assert_eq!(tokens.add("a", read, 9, Some(9)).await.unwrap_err().why, Why::NotAcceptable);
+        let all = Scopes::of(Scope::ALL);
+        for n in 0..MOST {
+            let name = format!("{n:0>64}");
+            tokens.add(&name, all, 0, Some(10)).await.unwrap();
+        }
+        assert!(settings.get(KEY).await.unwrap().unwrap().len() < store::settings::VALUE_BYTES);
+        assert_eq!(tokens.add("more", read, 0, None).await.unwrap_err().why, Why::NotAcceptable);
+        // Those that have expired make room.
+        tokens.add("more", read, 10, None).await.unwrap();
+        assert_eq!(tokens.add("more", read, 10, None).await.unwrap_err().why, Why::Conflict);
+    }
+}

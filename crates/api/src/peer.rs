@@ -1,0 +1,39 @@
+//! Where a request comes from, as the listener knows it.
+//!
+//! The listener puts a [`Peer`] into the extensions of each request. Behind a trusted proxy it is what the proxy says.
+//!
+//! The trap: without one the request counts as coming from nowhere over a plain connection: all such share one address in
+//! the limits of failed logins, and cookies are not marked `Secure`.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The client's address, not the proxy's.
+    pub address: IpAddr,
+    /// Whether the way to the client is encrypted, as far as is known.
+    pub secure: bool,
+}
+
+impl Peer {
+    /// Nothing is known.
+    pub const UNKNOWN: Peer = Peer { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), secure: false };
+
+    /// That of a request.
+    pub fn of(parts: &Parts) -> Peer {
+        parts.extensions.get::<Peer>().copied().unwrap_or(Peer::UNKNOWN)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Peer {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Peer, Infallible> {
+        Ok(Peer::of(parts))
+    }
+}

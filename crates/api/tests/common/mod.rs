@@ -1,0 +1,168 @@
+//! A node without sockets behind the routes of the API, and a client that asks it.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "shared by tests"
+)]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use jid::Jid;
+use serde_json::Value;
+use testkit::Engine;
+use throng_api::{Api, Peer};
+use throng_core::feature::Feature;
+use tower::ServiceExt as _;
+
+pub const ADMIN: &str = "admin@example.com";
+pub const PASSWORD: &str = "R0m30 and juli3t";
+pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+
+struct Process;
+
+impl throng_api::Machine for Process {
+    fn ready(&self) -> bool {
+        true
+    }
+    fn metrics(&self) -> Result<String, std::fmt::Error> {
+        Ok("# EOF\n".to_owned())
+    }
+    fn figures(&self) -> Value {
+        Value::Null
+    }
+}
+
+/// A node with its API.
+pub struct World {
+    pub engine: Engine,
+    pub api: Arc<Api>,
+    pub router: Router,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map(|v| v.to_str().unwrap()).unwrap_or_default()
+    }
+    /// Status and condition of a problem.
+    pub fn problem(&self) -> (u16, String) {
+        assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
+        let json = self.json();
+        assert_eq!(json["status"], self.status.as_u16());
+        assert!(json["detail"].as_str().is_some_and(|d| !d.is_empty()), "{json}");
+        (self.status.as_u16(), json["condition"].as_str().unwrap().to_owned())
+    }
+}
+
+/// A request in words: method, path, headers as `name: value`, body.
+pub struct Ask<'a> {
+    pub line: &'a str,
+    pub headers: Vec<(&'a str, String)>,
+    pub body: Body,
+    pub peer: Peer,
+}
+
+pub fn ask(line: &str) -> Ask<'_> {
+    let peer = Peer { address: HERE, secure: true };
+    Ask { line, headers: vec![("host", "console.example".to_owned())], body: Body::empty(), peer }
+}
+
+impl<'a> Ask<'a> {
+    pub fn header(mut self, name: &'a str, value: impl Into<String>) -> Ask<'a> {
+        self.headers.push((name, value.into()));
+        self
+    }
+    pub fn json(mut self, value: Value) -> Ask<'a> {
+        self.body = Body::from(value.to_string());
+        self.header("content-type", "application/json")
+    }
+    pub fn text(mut self, kind: &str, text: impl Into<Body>) -> Ask<'a> {
+        self.body = text.into();
+        self.header("content-type", kind)
+    }
+    pub fn by(self, who: &Signed) -> Ask<'a> {
+        self.header("cookie", format!("throng_session={}", who.cookie))
+            .header("x-csrf-token", who.csrf.clone())
+    }
+    pub fn bearer(self, secret: &str) -> Ask<'a> {
+        self.header("authorization", format!("Bearer {secret}"))
+    }
+    pub fn from(mut self, address: &str) -> Ask<'a> {
+        self.peer.address = address.parse().unwrap();
+        self
+    }
+    pub async fn to(self, world: &World) -> Answer {
+        let (method, path) = self.line.split_once(' ').unwrap();
+        let mut request = Request::builder().method(method).uri(path).extension(self.peer);
+        for (name, value) in self.headers {
+            request = request.header(name, value);
+        }
+        let response = world.router.clone().oneshot(request.body(self.body).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Answer { status: parts.status, headers: parts.headers, text }
+    }
+}
+
+/// Somebody who signed in.
+#[derive(Clone, Debug)]
+pub struct Signed {
+    pub cookie: String,
+    pub csrf: String,
+}
+
+impl World {
+    pub async fn new(features: &[&'static Feature]) -> World {
+        let engine = Engine::new(features);
+        engine.node.set_admins([Jid::parse(ADMIN).unwrap()]);
+        let world = World::of(engine);
+        world.account(ADMIN, PASSWORD).await;
+        world
+    }
+    pub fn of(engine: Engine) -> World {
+        let api = Api::new(engine.node.clone(), Arc::new(Process));
+        let router = throng_api::router(api.clone());
+        World { engine, api, router }
+    }
+    pub async fn account(&self, jid: &str, password: &str) {
+        let jid = Jid::parse(jid).unwrap();
+        self.engine.stores.accounts.create(&jid, password.as_bytes()).await.unwrap();
+    }
+    pub async fn try_sign_in(&self, jid: &str, password: &str) -> Answer {
+        let body = serde_json::json!({ "jid": jid, "password": password });
+        ask("POST /api/v1/session").json(body).to(self).await
+    }
+    pub async fn sign_in(&self) -> Signed {
+        signed(&self.try_sign_in(ADMIN, PASSWORD).await)
+    }
+    pub async fn token(&self, name: &str, scopes: &[throng_api::auth::Scope]) -> String {
+        let scopes = throng_api::auth::Scopes::of(scopes.iter().copied());
+        self.api.tokens.add(name, scopes, 0, None).await.unwrap().0
+    }
+}
+
+pub fn signed(answer: &Answer) -> Signed {
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let cookie = answer.header("set-cookie").strip_prefix("throng_session=").unwrap();
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    Signed { cookie, csrf: answer.json()["csrf"].as_str().unwrap().to_owned() }
+}

@@ -1,0 +1,208 @@
+//! Signing in and out, and what keeps others from doing it: limits, other sites, forged cookies, tokens.
+
+mod common;
+
+use common::{ADMIN, Ask, PASSWORD, World, ask, signed};
+use serde_json::json;
+use throng_api::auth::Scope;
+
+async fn status(world: &World, ask: Ask<'_>) -> u16 {
+    ask.to(world).await.status.as_u16()
+}
+
+#[tokio::test]
+async fn an_administrator_signs_in_and_out() {
+    let world = World::new(&[]).await;
+    let answer = world.try_sign_in(ADMIN, PASSWORD).await;
+    let cookie = answer.header("set-cookie").to_owned();
+    for part in ["; Path=/", "; HttpOnly", "; SameSite=Strict", "; Secure", "; Max-Age=43200"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert_eq!(answer.header("cache-control"), "no-store");
+    assert_eq!(answer.json()["jid"], ADMIN);
+    assert_eq!(answer.json()["scopes"], json!(["admin"]));
+    let who = signed(&answer);
+    let about = ask("GET /api/v1/session").header("cookie", format!("x=y; throng_session={}", who.cookie));
+    assert_eq!(about.to(&world).await.json()["csrf"], who.csrf, "a page that is loaded again learns it");
+    let gone = ask("DELETE /api/v1/session").by(&who).to(&world).await;
+    assert_eq!(gone.status, 204);
+    assert!(gone.header("set-cookie").contains("Max-Age=0"));
+    let after = ask("GET /api/v1/session").by(&who).to(&world).await;
+    assert_eq!(after.problem(), (401, "not-authorized".to_owned()));
+    let (log, _) = world.engine.node.audit.newest(10);
+    let done: Vec<_> = log.iter().map(|e| (e.who.as_str(), e.what.as_str(), e.from.as_str())).collect();
+    assert_eq!(done, [(ADMIN, "sign-in", "192.0.2.7"), (ADMIN, "sign-out", "192.0.2.7")]);
+}
+
+#[tokio::test]
+async fn a_plain_connection_gets_a_cookie_that_it_can_send_back() {
+    let world = World::new(&[]).await;
+    let mut request = ask("POST /api/v1/session").json(json!({ "jid": ADMIN, "password": PASSWORD }));
+    request.peer.secure = false;
+    assert!(!request.to(&world).await.header("set-cookie").contains("Secure"));
+}
+
+#[tokio::test]
+async fn nobody_else_signs_in() {
+    let world = World::new(&[]).await;
+    world.account("juliet@example.com", "sunrise").await;
+    let wrong = world.try_sign_in(ADMIN, "wrong").await;
+    assert_eq!(wrong.problem(), (401, "not-authorized".to_owned()));
+    let nobody = world.try_sign_in("nobody@example.com", "wrong").await;
+    assert_eq!((wrong.text, wrong.status), (nobody.text, nobody.status), "nothing tells who has an account");
+    for other in ["admin@elsewhere.example", "example.com", "admin", "admin@example.com/x", "", "@", "a@b@c"]
+    {
+        assert_eq!(world.try_sign_in(other, PASSWORD).await.status, 401, "{other}");
+    }
+    assert_eq!(world.try_sign_in("juliet@example.com", "wrong").await.status, 401);
+    let user = world.try_sign_in("juliet@example.com", "sunrise").await;
+    assert_eq!(user.problem(), (403, "forbidden".to_owned()));
+    let admin = jid::Jid::parse(ADMIN).unwrap();
+    world.engine.stores.accounts.set_disabled(admin.as_ref(), true).await.unwrap();
+    assert_eq!(world.try_sign_in(ADMIN, PASSWORD).await.problem(), (403, "forbidden".to_owned()));
+}
+
+#[tokio::test]
+async fn guessing_ends_like_it_does_over_xmpp() {
+    let world = World::new(&[]).await;
+    let limit = world.engine.node.limits().login_failures_per_pair;
+    for _ in 0..limit {
+        assert_eq!(world.try_sign_in(ADMIN, "guess").await.status, 401);
+    }
+    let limited = world.try_sign_in(ADMIN, PASSWORD).await;
+    assert_eq!(limited.problem(), (429, "policy-violation".to_owned()));
+    assert!(!limited.headers.contains_key("set-cookie"));
+    // From elsewhere it goes on, and here when the window is over.
+    let body = json!({ "jid": ADMIN, "password": PASSWORD });
+    assert_eq!(status(&world, ask("POST /api/v1/session").json(body).from("192.0.2.8")).await, 201);
+    world.engine.advance(600);
+    world.sign_in().await;
+    // One guess for each of many accounts.
+    let tried = async |n: u32| world.try_sign_in(&format!("user{n}@example.com"), "guess").await.status;
+    let mut count = 0;
+    while tried(count).await == 401 {
+        count += 1;
+        assert!(count < 200, "there must be an end");
+    }
+    assert_eq!(tried(1000).await, 429);
+}
+
+#[tokio::test]
+async fn what_is_sent_must_be_small_json() {
+    let world = World::new(&[]).await;
+    let post = || ask("POST /api/v1/session");
+    for (request, expected) in [
+        (post(), 415),
+        (post().text("text/plain", format!("{{\"jid\":\"{ADMIN}\",\"password\":\"{PASSWORD}\"}}")), 415),
+        (post().text("application/x-www-form-urlencoded", "jid=a&password=b"), 415),
+        (post().text("application/json", "{"), 400),
+        (post().text("application/json", vec![b'x'; 100_000]), 413),
+        (post().json(json!({ "jid": ADMIN })), 400),
+        (post().json(json!({ "jid": ADMIN, "password": PASSWORD, "more": 1 })), 400),
+        (post().json(json!({ "jid": ADMIN, "password": "x".repeat(4_000) })), 400),
+    ] {
+        let answer = request.to(&world).await;
+        assert_eq!(answer.problem().0, expected, "{answer:?}");
+        assert!(!answer.text.contains(PASSWORD));
+    }
+    assert_eq!(status(&world, ask("PUT /api/v1/session")).await, 405);
+}
+
+#[tokio::test]
+async fn another_site_can_do_nothing() {
+    let world = World::new(&[]).await;
+    let who = world.sign_in().await;
+    let body = json!({ "jid": ADMIN, "password": PASSWORD });
+    let evil = || ("origin", "https://evil.example");
+    let (name, value) = evil();
+    let sign_in = ask("POST /api/v1/session").json(body).header(name, value).to(&world).await;
+    assert_eq!(sign_in.problem(), (403, "forbidden".to_owned()));
+    for (name, value) in
+        [evil(), ("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-site"), ("origin", "null")]
+    {
+        for line in ["GET /api/v1/session", "DELETE /api/v1/session"] {
+            let answer = ask(line).by(&who).header(name, value).to(&world).await;
+            assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{line} {name} {value}");
+        }
+    }
+    let cookie = format!("throng_session={}", who.cookie);
+    for token in [None, Some(""), Some("x"), Some(&who.csrf[1..]), Some(&who.cookie)] {
+        let mut request = ask("DELETE /api/v1/session").header("cookie", cookie.clone());
+        if let Some(token) = token {
+            request = request.header("x-csrf-token", token);
+        }
+        assert_eq!(request.to(&world).await.problem(), (403, "forbidden".to_owned()), "{token:?}");
+    }
+    // None of this ended the session.
+    let own = ask("DELETE /api/v1/session").by(&who).header("origin", "https://console.example");
+    assert_eq!(status(&world, own.header("sec-fetch-site", "same-origin")).await, 204);
+}
+
+#[tokio::test]
+async fn forged_cookies_are_nobody() {
+    let world = World::new(&[]).await;
+    let who = world.sign_in().await;
+    let flipped = format!("{}{}", &who.cookie[..21], if who.cookie.ends_with('A') { 'Q' } else { 'A' });
+    for forged in ["", "x", &"x".repeat(10_000), &flipped, &who.csrf] {
+        let request = ask("GET /api/v1/session").header("cookie", format!("throng_session={forged}"));
+        assert_eq!(request.to(&world).await.problem(), (401, "not-authorized".to_owned()));
+    }
+    // A neighbour that sets cookies for us does not lock anybody out.
+    let both = format!("throng_session=x; throng_session={}", who.cookie);
+    assert_eq!(status(&world, ask("GET /api/v1/session").header("cookie", both)).await, 200);
+}
+
+#[tokio::test]
+async fn a_session_ends_with_what_it_stands_for() {
+    let world = World::new(&[]).await;
+    let node = &world.engine.node;
+    let admin = jid::Jid::parse(ADMIN).unwrap();
+    let about = |who| ask("GET /api/v1/session").by(who);
+    // Idle.
+    let who = world.sign_in().await;
+    world.engine.clock.advance(60 * 60 * 1000);
+    assert_eq!(status(&world, about(&who)).await, 401);
+    // No administrator any more.
+    let who = world.sign_in().await;
+    node.set_admins([]);
+    assert_eq!(status(&world, about(&who)).await, 401);
+    node.set_admins([admin.clone()]);
+    assert_eq!(status(&world, about(&who)).await, 401, "it does not come back");
+    // The password is another one: seen within 15 seconds.
+    let who = world.sign_in().await;
+    world.engine.stores.accounts.set_credentials(admin.as_ref(), b"other").await.unwrap();
+    world.engine.clock.advance(15_000);
+    assert_eq!(status(&world, about(&who)).await, 401);
+    let who = signed(&world.try_sign_in(ADMIN, "other").await);
+    world.engine.stores.accounts.set_disabled(admin.as_ref(), true).await.unwrap();
+    world.engine.clock.advance(15_000);
+    assert_eq!(status(&world, about(&who)).await, 401);
+}
+
+#[tokio::test]
+async fn a_token_is_a_caller_of_its_own() {
+    let world = World::new(&[]).await;
+    let secret = world.token("backup", &[Scope::Read, Scope::Accounts]).await;
+    let about =
+        ask("GET /api/v1/session").bearer(&secret).header("origin", "https://evil.example").to(&world).await;
+    assert_eq!(
+        about.json(),
+        json!({
+            "jid": null, "token": "backup", "scopes": ["read", "accounts"], "csrf": null, "expires": null,
+        })
+    );
+    for (name, value) in [
+        ("authorization", "Bearer x".to_owned()),
+        ("authorization", format!("Basic {secret}")),
+        ("authorization", String::new()),
+        ("authorization", format!("Bearer {}", "x".repeat(9_000))),
+    ] {
+        // A cookie beside a wrong token is not looked at.
+        let who = world.sign_in().await;
+        let answer = ask("GET /api/v1/session").by(&who).header(name, value).to(&world).await;
+        assert_eq!(answer.problem(), (401, "not-authorized".to_owned()));
+        assert!(answer.header("www-authenticate").starts_with("Bearer"));
+    }
+    world.api.tokens.remove("backup").await.unwrap();
+    assert_eq!(status(&world, ask("GET /api/v1/session").bearer(&secret)).await, 401);
+}

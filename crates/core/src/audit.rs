@@ -1,0 +1,134 @@
+//! The audit log: who did what to this node, from where, and how it ended. Every door writes it through
+//! [`Node::audit`], into the log (target `throng::audit`) and into a ring in memory that doors can show.
+//!
+//! Left out: an audit log on disk of its own; the log of the process is one, and outlives it.
+//!
+//! The trap: no value of a secret may get here, and what comes from outside is cut: whoever mistypes an address of a
+//! megabyte must not fill the memory.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use crate::command::Caller;
+use crate::node::Node;
+
+/// Entries that are kept.
+pub const KEPT: usize = 1_000;
+/// Bytes of one text of an entry.
+const TEXT: usize = 512;
+
+/// One thing that was done, or refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number, from 1 since the start of the node.
+    pub number: u64,
+    /// When, in milliseconds since 1970.
+    pub at: u64,
+    /// Whose wish it was: an address, `operator`, or the name of a token.
+    pub who: String,
+    /// The door: `xmpp`, `socket`, `http`.
+    pub door: &'static str,
+    /// The client's address, where the door knows it.
+    pub from: String,
+    /// What: the name of a command, or the like.
+    pub what: String,
+    /// On whom.
+    pub on: String,
+    /// `done`, the condition of the error, or `given up`.
+    pub outcome: String,
+}
+
+/// The newest entries.
+#[derive(Default)]
+pub struct Audit(Mutex<Ring>);
+
+#[derive(Default)]
+struct Ring {
+    entries: VecDeque<Entry>,
+    last: u64,
+}
+
+impl Audit {
+    /// Up to `limit` entries with numbers above `after`, oldest first; and the number of the newest of all.
+    pub fn after(&self, after: u64, limit: usize) -> (Vec<Entry>, u64) {
+        let ring = self.0.lock();
+        let list = ring.entries.iter().filter(|e| e.number > after).take(limit).cloned().collect();
+        (list, ring.last)
+    }
+    /// The newest `limit` entries, oldest first.
+    pub fn newest(&self, limit: usize) -> (Vec<Entry>, u64) {
+        let after = self.0.lock().last.saturating_sub(limit as u64);
+        self.after(after, limit)
+    }
+    fn push(&self, mut entry: Entry) {
+        let mut ring = self.0.lock();
+        ring.last += 1;
+        entry.number = ring.last;
+        if ring.entries.len() == KEPT {
+            ring.entries.pop_front();
+        }
+        ring.entries.push_back(entry);
+    }
+}
+
+impl Node {
+    /// Writes one line. `outcome` is `done` or a condition.
+    pub fn audit(&self, caller: &Caller, what: &str, on: &str, outcome: &str) {
+        let (who, what, on, outcome) = (cut(caller.name()), cut(what), cut(on), cut(outcome));
+        let (door, from) = (caller.door, cut(&caller.from));
+        tracing::info!(target: "throng::audit", who, door, from, command = what, on, outcome, "command");
+        self.audit.push(Entry {
+            number: 0,
+            at: self.clock.unix_millis(),
+            who: who.to_owned(),
+            door,
+            from: from.to_owned(),
+            what: what.to_owned(),
+            on: on.to_owned(),
+            outcome: outcome.to_owned(),
+        });
+    }
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(what: &str) -> Entry {
+        Entry {
+            number: 0,
+            at: 0,
+            who: "operator".into(),
+            door: "socket",
+            from: String::new(),
+            what: what.into(),
+            on: String::new(),
+            outcome: "done".into(),
+        }
+    }
+
+    #[test]
+    fn the_ring_keeps_the_newest_and_counts_on() {
+        let audit = Audit::default();
+        assert_eq!(audit.after(0, 10), (vec![], 0));
+        for n in 1..=KEPT + 5 {
+            audit.push(entry(&n.to_string()));
+        }
+        let (list, last) = audit.after(0, 2);
+        assert_eq!((list[0].what.as_str(), list[0].number, last), ("6", 6, KEPT as u64 + 5));
+        let (list, _) = audit.after(KEPT as u64 + 3, 10);
+        assert_eq!(list.iter().map(|e| e.number).collect::<Vec<_>>(), [KEPT as u64 + 4, KEPT as u64 + 5]);
+        assert_eq!(audit.newest(3).0.len(), 3);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(cut(&"x".repeat(9_999)).len(), TEXT);
+        assert_eq!(cut(&"日".repeat(9_999)).len(), TEXT - TEXT % 3);
+    }
+}
