@@ -4,6 +4,7 @@
 //! [`Event`]s. [`Scratch`] holds the buffers, one per worker thread. Knows nothing about routing, accounts or sessions.
 //! Left out so far: BOSH (XEP-0124/0206), which will be a further variant.
 
+pub mod bosh;
 mod error;
 mod facts;
 mod gate;
