@@ -87,6 +87,8 @@ pub enum Transport {
     Tls,
     /// A pipe inside the process.
     Memory,
+    /// HTTP requests that wait for their answers.
+    Bosh,
 }
 
 /// What a session may want to know about its transport.
