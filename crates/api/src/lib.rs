@@ -7,6 +7,7 @@
 //! The trap: whoever can reach the port can send anything. Every route says who may use it.
 
 pub mod auth;
+mod console;
 mod health;
 mod machine;
 mod peer;
@@ -51,7 +52,12 @@ impl Api {
 
 /// All routes.
 pub fn router(api: Arc<Api>) -> Router {
-    Router::new().merge(health::routes()).merge(v1()).fallback(health::nowhere).with_state(api)
+    Router::new()
+        .merge(health::routes())
+        .merge(console::routes())
+        .merge(v1())
+        .fallback(health::nowhere)
+        .with_state(api)
 }
 
 /// `/api/v1`: answers for programs and for the console, never kept by anybody on the way.

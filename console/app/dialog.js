@@ -1,0 +1,81 @@
+//! Dialogs: the browser's own, which keeps the focus inside, gives it back afterwards and closes on Escape.
+//!
+//! The trap: what is typed into a dialog is lost when it closes, so a failed request leaves it open and says why inside.
+
+import { h, fresh, put } from "./dom.js";
+
+/// Shows a form. `act` is called with its controls when it is submitted, and the dialog closes if that succeeds.
+/// Answers whether it did.
+export function ask({ title, text, body = [], confirm, grave = false, act, ready }) {
+  return new Promise((done) => {
+    const before = document.activeElement;
+    const head = fresh("dialog");
+    const trouble = h("p.form-trouble", { role: "alert" });
+    const send = h("button.main", { type: "submit", class: grave ? "grave" : "" }, confirm);
+    const cancel = h("button", { type: "button" }, "Cancel");
+    const form = h(
+      "form",
+      { method: "post", novalidate: true, autocomplete: "off" },
+      h("h2", { id: head }, title),
+      text ? h("p", {}, text) : null,
+      body,
+      trouble,
+      h("div.acts", {}, cancel, send),
+    );
+    const dialog = h("dialog", { "aria-labelledby": head }, form);
+    let succeeded = false;
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      if (send.disabled) return;
+      put(trouble);
+      send.disabled = true;
+      send.setAttribute("aria-busy", "true");
+      try {
+        await act(form);
+        succeeded = true;
+        dialog.close();
+      } catch (error) {
+        put(trouble, error.message);
+      } finally {
+        send.disabled = false;
+        send.removeAttribute("aria-busy");
+        ready?.(form, send);
+      }
+    });
+    cancel.addEventListener("click", () => dialog.close());
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      // The list behind may have been drawn anew meanwhile.
+      if (before?.isConnected) before.focus();
+      else document.querySelector("main h1")?.focus();
+      done(succeeded);
+    });
+    document.body.append(dialog);
+    if (ready) {
+      ready(form, send);
+      form.addEventListener("input", () => ready(form, send));
+    }
+    dialog.showModal();
+    (form.querySelector("input, textarea, select") ?? (grave ? cancel : send)).focus();
+  });
+}
+
+/// Shows something to read.
+export function tell(title, ...body) {
+  const head = fresh("dialog");
+  const close = h("button.main", { type: "submit", autofocus: true }, "Close");
+  const form = h("form", { method: "dialog" }, h("h2", { id: head }, title), body, h("div.acts", {}, close));
+  const dialog = h("dialog", { "aria-labelledby": head }, form);
+  return new Promise((done) => {
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      dialog.close();
+    });
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      done();
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}

@@ -1,0 +1,71 @@
+//! The history of figures in the page: what /overview answered, joined at the end.
+//!
+//! The trap: a page that slept has a gap. What the node still knows fills it; nothing is ever drawn across.
+
+/// Seconds that are kept.
+const KEPT = 3600;
+
+export class History {
+  constructor() {
+    this.step = 2;
+    /// The time of the last sample, seconds since 1970; 0 before the first answer.
+    this.end = 0;
+    this.all = new Map();
+    this.current = {};
+  }
+
+  /// What to ask for: the time of the last sample, or nothing for all.
+  get since() {
+    return this.end || undefined;
+  }
+
+  /// Takes an answer in. Series end at its `now`.
+  add({ now, interval, series = {}, current = {} }) {
+    const step = interval || 2;
+    if (step !== this.step || now + step < this.end) this.forget();
+    this.step = step;
+    this.current = current;
+    const most = Math.round(KEPT / step);
+    const passed = this.end ? Math.max(0, Math.round((now - this.end) / step)) : most;
+    for (const [name, fresh] of Object.entries(series)) {
+      let list = this.all.get(name) ?? [];
+      const values = fresh.map((n) => (typeof n === "number" ? n : Number.NaN));
+      if (values.length >= passed) {
+        // Samples that were there already come again with the same values.
+        list = list.slice(0, Math.max(0, list.length - (values.length - passed))).concat(values);
+      } else {
+        list = list.concat(new Array(passed - values.length).fill(Number.NaN), values);
+      }
+      this.all.set(name, list.slice(-most));
+    }
+    this.end = now;
+  }
+
+  forget() {
+    this.end = 0;
+    this.all.clear();
+  }
+
+  has(name) {
+    return this.all.has(name);
+  }
+
+  /// The last `n` samples; what is not known is NaN.
+  last(name, n) {
+    const list = this.all.get(name) ?? [];
+    return list.length >= n ? list.slice(-n) : new Array(n - list.length).fill(Number.NaN).concat(list);
+  }
+}
+
+/// Least, mean and most of what is known; `null` if nothing is.
+export function summary(values) {
+  let [least, most, sum, n] = [Infinity, -Infinity, 0, 0];
+  for (const value of values) {
+    if (Number.isNaN(value)) continue;
+    if (value < least) least = value;
+    if (value > most) most = value;
+    sum += value;
+    n += 1;
+  }
+  return n ? { least, most, mean: sum / n, n } : null;
+}

@@ -1,0 +1,53 @@
+//! What the overview shows, in its order: title, kind, and series as [name in /overview, label, colour].
+
+/// Groups of charts.
+export const BOARD = [
+  [
+    "Users",
+    [
+      { title: "Users online", kind: "count", series: [["users_online", "Users online", "k0"]] },
+      {
+        title: "Sessions by transport",
+        kind: "count",
+        layers: true,
+        series: [
+          ["sessions_tcp", "TCP", "k1"],
+          ["sessions_tls", "TLS", "k0"],
+          ["sessions_websocket", "WebSocket", "k3"],
+          ["sessions_bosh", "BOSH", "k4"],
+        ],
+      },
+      {
+        title: "Logins",
+        kind: "rate",
+        series: [["logins", "good", "k0"], ["login_failures", "failed", "kbad"]],
+      },
+    ],
+  ],
+  [
+    "Stanzas",
+    [
+      { title: "Messages", kind: "rate", series: [["messages_in", "in", "k0"], ["messages_out", "out", "k2"]] },
+      { title: "Presence", kind: "rate", series: [["presence_in", "in", "k0"], ["presence_out", "out", "k2"]] },
+      { title: "Requests (IQ)", kind: "rate", series: [["iq_in", "in", "k0"], ["iq_out", "out", "k2"]] },
+      {
+        title: "Delivery of messages",
+        kind: "seconds",
+        series: [["delivery_p99", "99th percentile", "k2"], ["delivery_p50", "median", "k0"]],
+        none: "No messages yet",
+      },
+      { title: "Waiting in queues", kind: "bytes", series: [["queue_bytes", "Waiting in queues", "k0"]] },
+      { title: "Dropped", kind: "rate", series: [["drops", "Dropped", "kbad"]] },
+    ],
+  ],
+  [
+    "Machine and database",
+    [
+      { title: "Processor", kind: "percent", series: [["cpu", "Processor", "k0"]] },
+      { title: "Memory", kind: "bytes", series: [["memory", "Memory", "k0"]] },
+      { title: "Lateness of the node’s own work", kind: "seconds", series: [["lag", "Lateness", "k0"]] },
+      { title: "Database operations", kind: "rate", series: [["database_ops", "Database operations", "k0"]] },
+      { title: "Database operations, 99th percentile", kind: "seconds", series: [["database_p99", "99th percentile", "k0"]], none: "No operations yet" },
+    ],
+  ],
+];

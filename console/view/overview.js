@@ -1,0 +1,183 @@
+//! The overview: what the node does now and did in the last hour, as charts that share their time.
+//!
+//! The trap: a page in the background must not ask every two seconds; it stops, and fills the gap when it is looked at.
+
+import * as api from "../app/api.js";
+import { Chart } from "../app/chart.js";
+import { h, put } from "../app/dom.js";
+import { clock, count, NONE, span, value } from "../app/format.js";
+import { say } from "../app/notice.js";
+import { History } from "../app/series.js";
+import { table, trouble } from "../app/table.js";
+import { concerns } from "./concerns.js";
+import { BOARD } from "./board.js";
+
+export const title = "Overview";
+
+const RANGES = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
+/// Kept while the page lives, so that coming back shows at once what is known.
+const history = new History();
+let range = 900;
+
+export function open(context) {
+  const { root, signal } = context;
+  const board = {
+    history,
+    at: null,
+    get samples() {
+      return Math.max(2, Math.round(range / history.step));
+    },
+    point(index) {
+      const last = this.samples - 1;
+      const at = index === null ? null : Math.min(last, Math.max(0, index));
+      if (at === this.at) return;
+      this.at = at;
+      read();
+    },
+  };
+  const groups = BOARD.map(([name, specs]) => [name, specs.map((spec) => new Chart(spec, board))]);
+  const charts = groups.flatMap(([, list]) => list);
+
+  const moment = h("span.moment", {});
+  const ranges = h(
+    "fieldset.segments",
+    {},
+    h("legend.unseen", {}, "Time shown"),
+    RANGES.map(([seconds, text]) => {
+      const radio = h("input", {
+        type: "radio",
+        name: "range",
+        value: seconds,
+        checked: seconds === range,
+        onchange: () => {
+          range = seconds;
+          board.at = null;
+          draw();
+        },
+      });
+      return h("label", {}, radio, h("span", {}, text));
+    }),
+  );
+  let paused = false;
+  const pause = h("button", {
+    type: "button",
+    onclick: () => {
+      paused = !paused;
+      put(pause, paused ? "Continue" : "Pause");
+      if (!paused) tick();
+      else read();
+    },
+  }, "Pause");
+
+  const problem = h("div");
+  const state = h("div.state.card", {}, h("p.verdict", {}, "Asking the node…"));
+  const figures = h("details", { ontoggle: () => figures.open && tabulate() }, h("summary", {}, "The same as a table"), h("div"));
+  const plots = h(
+    "div",
+    {},
+    groups.map(([name, list], i) =>
+      h("section", { class: i ? "part" : null, "aria-label": name }, i ? h("h2", {}, name) : h("h2.unseen", {}, name), h("div.board", {}, list.map((chart) => chart.element))),
+    ),
+  );
+  put(root, context.head(null, moment, ranges, pause), problem, state, plots, h("section.part", {}, figures));
+
+  function read() {
+    for (const chart of charts) chart.read();
+    const { samples, at } = board;
+    if (!history.end) put(moment);
+    else if (at === null) put(moment, paused ? `Paused at ${clock(history.end)}` : `At ${clock(history.end)}`);
+    else put(moment, `At ${clock(history.end - (samples - 1 - at) * history.step)}`);
+  }
+
+  function tabulate() {
+    const rows = charts.flatMap((chart) => chart.rows());
+    const cell = (pick) => (row) => (row.summary ? value(pick(row.summary), row.kind) : NONE);
+    const last = figures.lastChild;
+    put(
+      last,
+      h(
+        "div.card.figures",
+        {},
+        table({
+          caption: `Figures of the last ${span(range)}`,
+          rows,
+          columns: [
+            { title: "Figure", cell: (row) => (row.label === row.title ? row.title : `${row.title}: ${row.label}`) },
+            { title: "Now", class: "number", cell: (row) => value(row.now, row.kind) },
+            { title: "Mean", class: "number", cell: cell((s) => s.mean) },
+            { title: "Least", class: "number wide-only", cell: cell((s) => s.least) },
+            { title: "Most", class: "number", cell: cell((s) => s.most) },
+          ],
+        }),
+      ),
+    );
+  }
+
+  let verdict = "";
+  function judge() {
+    const { current } = history;
+    const found = concerns(history);
+    const worst = found.some(({ grave }) => grave) ? "bad" : found.length ? "warn" : "";
+    const text = found.length ? `${count(found.length)} ${found.length === 1 ? "thing needs" : "things need"} attention` : "Nothing needs attention";
+    const facts = [
+      ["Up for", span(current.up_seconds)],
+      ["Version", current.version],
+      ["Connections", count(current.connections)],
+      ["Accounts", current.accounts === undefined ? null : count(current.accounts)],
+    ].filter(([, text]) => text !== undefined && text !== null && text !== NONE);
+    put(
+      state,
+      h("p.verdict", {}, h("span.lamp", { class: worst || null, "aria-hidden": "true" }), text),
+      facts.map(([name, text]) => h("p.fact", {}, `${name} `, h("strong", {}, text))),
+      found.length ? h("ul", {}, found.map(({ text }) => h("li", {}, text))) : null,
+    );
+    if (verdict && verdict !== text) say(text);
+    verdict = text;
+  }
+
+  function draw() {
+    for (const chart of charts) chart.draw();
+    read();
+    if (figures.open) tabulate();
+  }
+
+  let timer = 0;
+  let asking = false;
+  let failed = false;
+  async function tick() {
+    clearTimeout(timer);
+    if (signal.aborted || paused || asking || document.hidden) return;
+    asking = true;
+    try {
+      history.add(await api.get("/overview", { since: history.since }, { signal }));
+      failed = false;
+      put(problem);
+      plots.classList.remove("stale");
+      judge();
+      // The moment that somebody looks at stays where it is in time.
+      if (board.at !== null && !document.activeElement?.matches(".plot")) board.at = Math.max(0, board.at - 1);
+      draw();
+    } catch (error) {
+      if (signal.aborted) return;
+      const since = history.end ? ` These figures are of ${clock(history.end)}.` : "";
+      if (!failed) put(problem, trouble(new Error(`${error.message}${since} It is asked again every few seconds.`)));
+      failed = true;
+      plots.classList.add("stale");
+      if (!history.end) put(state, h("p.verdict", {}, h("span.lamp.bad", { "aria-hidden": "true" }), "There are no figures"));
+    } finally {
+      asking = false;
+      timer = setTimeout(tick, failed ? 5_000 : history.step * 1_000);
+    }
+  }
+
+  const watch = new ResizeObserver(() => draw());
+  watch.observe(plots);
+  document.addEventListener("visibilitychange", tick, { signal });
+  if (history.end) judge();
+  draw();
+  tick();
+  return () => {
+    clearTimeout(timer);
+    watch.disconnect();
+  };
+}

@@ -1,0 +1,77 @@
+//! One account: its state, its sessions, and what can be done to it.
+
+import * as api from "../app/api.js";
+import { address } from "../app/address.js";
+import { h, put } from "../app/dom.js";
+import { count, day, many, moment, NONE } from "../app/format.js";
+import { empty, loader } from "../app/table.js";
+import { disable, endAll, erase, password } from "./account_acts.js";
+import { sessionTable } from "./session_table.js";
+import { badge } from "./users.js";
+
+export const title = "User";
+export const titled = ([jid]) => jid;
+
+export function open(context) {
+  const { root, signal } = context;
+  const jid = context.rest[0];
+  const place = h("div.stack");
+  const acts = h("div.acts");
+  const domain = jid.slice(jid.indexOf("@") + 1);
+
+  const load = loader(
+    place,
+    async (stopped) => {
+      const options = { signal: AbortSignal.any([stopped, signal]) };
+      const path = `/accounts/${api.part(jid)}`;
+      const [account, { sessions }, statistics] = await Promise.all([
+        api.get(path, {}, options),
+        api.get(`${path}/sessions`, {}, options),
+        api.command("user-stats", { user: jid }, domain).catch(() => null),
+      ]);
+      return { account, sessions, statistics: statistics?.values ?? {} };
+    },
+    ({ account, sessions, statistics }) => {
+      const state = { disabled: account.disabled, sessions: sessions.length };
+      const own = context.session.jid === jid;
+      put(
+        acts,
+        h("button", { type: "button", onclick: () => password(jid) }, "Change password"),
+        h("button", { type: "button", disabled: own, title: own ? "This is the account that you are using" : null, onclick: async () => (await disable(jid, !account.disabled)) && load() }, account.disabled ? "Enable" : "Disable"),
+        h("button.grave", { type: "button", disabled: own, title: own ? "This is the account that you are using" : null, onclick: async () => (await erase(jid)) && context.go("users") }, "Delete"),
+      );
+      const facts = [
+        ["State", badge(state)],
+        ["Created", day(account.created ?? statistics.created)],
+        ["Last there", sessions.length ? "now" : moment(account.last_seen)],
+        ["Contacts", count(statistics["roster-size"])],
+        ["Messages waiting", count(statistics.waiting)],
+        ["Administrator", account.admin === undefined ? null : account.admin ? "yes" : "no"],
+      ].filter(([, value]) => value !== null && value !== NONE);
+      return [
+        h("div.card.pad", {}, h("dl.facts", {}, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))))),
+        h(
+          "section.card",
+          { "aria-label": "Sessions" },
+          h(
+            "header",
+            {},
+            h("h2", {}, sessions.length ? many(sessions.length, "session") : "Sessions"),
+            h(
+              "div.row",
+              {},
+              h("button.small", { type: "button", onclick: load }, "Refresh"),
+              sessions.length > 1 ? h("button.small", { type: "button", onclick: async () => (await endAll(jid, sessions.length)) && load() }, "End all") : null,
+            ),
+          ),
+          sessions.length ? sessionTable(sessions, { of: true, changed: load, caption: `Sessions of ${jid}` }) : empty("Not online"),
+        ),
+      ];
+    },
+  );
+  const head = context.head();
+  head.firstChild.prepend(h("a.up", { href: address("users") }, "All users"));
+  head.append(acts);
+  put(root, head, place);
+  load();
+}
