@@ -11,7 +11,7 @@ import { clock, parts, short, value } from "./format.js";
 import { summary } from "./series.js";
 import { times, top } from "./scale.js";
 
-const HEIGHT = 132;
+const HEIGHT = 116;
 const [LEFT, RIGHT, TOP, BOTTOM] = [46, 8, 8, 20];
 /// Pixels for each bucket.
 const GRAIN = 1.5;
@@ -103,12 +103,16 @@ export class Chart {
       for (const at of times(from, to, Math.max(2, w / 74))) {
         const place = round(LEFT + ((at - from) / (to - from)) * w);
         const exact = to - from < 120;
-        if (place > LEFT + 14 && place < LEFT + w - (exact ? 22 : 12)) {
-          out.push(s("text", { class: "x", x: place, y: HEIGHT - 5 }, clock(at, exact)));
-        }
+        const half = exact ? 26 : 16;
+        out.push(s("line", { class: "tick", x1: place, x2: place, y1: TOP + height, y2: TOP + height + 3 }));
+        // The outermost labels are moved in rather than cut off.
+        const label = Math.min(LEFT + w + RIGHT - half, Math.max(LEFT - 4 + half, place));
+        if (Math.abs(label - place) < half) out.push(s("text", { class: "x", x: label, y: HEIGHT - 4 }, clock(at, exact)));
       }
     }
     const known = shapes.some((shape) => shape.known);
+    // Nothing bad is no reason for red.
+    const tints = series.map(([, , tint], i) => (tint === "kbad" && shapes[i].most === 0 ? "k1" : tint));
     if (known && layers) {
       for (let i = shapes.length - 1; i >= 0; i--) {
         const below = i ? shapes[i - 1].mean : null;
@@ -117,12 +121,12 @@ export class Chart {
       }
     } else if (known) {
       shapes.forEach((shape, i) => {
-        const tint = series[i][2];
+        const tint = tints[i];
         if (i === 0) out.push(s("path", { class: `area ${tint}`, d: area(shape.mean, () => y(0), x, y) }));
         if (buckets < samples) out.push(s("path", { class: `band ${tint}`, d: area(shape.high, (j) => y(shape.low[j]), x, y) }));
       });
       for (let i = shapes.length - 1; i >= 0; i--) {
-        out.push(s("path", { class: `line ${series[i][2]}`, d: line(shapes[i].mean, x, y) }));
+        out.push(s("path", { class: `line ${tints[i]}`, d: line(shapes[i].mean, x, y) }));
       }
     } else {
       const text = this.spec.none ?? (history.end ? "No figures yet" : "Loading");

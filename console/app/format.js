@@ -21,7 +21,7 @@ const scaled = (n, steps) => {
   const [factor, unit] = steps.find(([factor]) => Math.abs(n) >= factor) ?? steps.at(-1);
   return [n / factor, unit];
 };
-const THOUSANDS = [[1e9, "G"], [1e6, "M"], [1e4, "k"], [1, ""]];
+const THOUSANDS = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
 const BYTES = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]];
 const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]];
 

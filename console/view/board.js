@@ -31,9 +31,9 @@ export const BOARD = [
       { title: "Presence", kind: "rate", series: [["presence_in", "in", "k0"], ["presence_out", "out", "k2"]] },
       { title: "Requests (IQ)", kind: "rate", series: [["iq_in", "in", "k0"], ["iq_out", "out", "k2"]] },
       {
-        title: "Delivery of messages",
+        title: "Message delivery inside the node",
         kind: "seconds",
-        series: [["delivery_p99", "99th percentile", "k2"], ["delivery_p50", "median", "k0"]],
+        series: [["delivery_p99", "p99", "k2"], ["delivery_p50", "p50", "k0"]],
         none: "No messages yet",
       },
       { title: "Waiting in queues", kind: "bytes", series: [["queue_bytes", "Waiting in queues", "k0"]] },
@@ -45,9 +45,9 @@ export const BOARD = [
     [
       { title: "Processor", kind: "percent", series: [["cpu", "Processor", "k0"]] },
       { title: "Memory", kind: "bytes", series: [["memory", "Memory", "k0"]] },
-      { title: "Lateness of the node’s own work", kind: "seconds", series: [["lag", "Lateness", "k0"]] },
+      { title: "Event-loop lag", kind: "seconds", series: [["lag", "Event-loop lag", "k0"]] },
       { title: "Database operations", kind: "rate", series: [["database_ops", "Database operations", "k0"]] },
-      { title: "Database operations, 99th percentile", kind: "seconds", series: [["database_p99", "99th percentile", "k0"]], none: "No operations yet" },
+      { title: "Database latency", kind: "seconds", series: [["database_p99", "p99", "k0"]], none: "No operations yet" },
     ],
   ],
 ];

@@ -8,7 +8,8 @@ import { notice } from "../app/notice.js";
 import { empty, loader } from "../app/table.js";
 import { forget } from "./domain_names.js";
 
-export const title = "Domains and modules";
+export const title = "Domains";
+export const titled = () => "Domains and modules";
 
 const shown = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
 

@@ -44,9 +44,12 @@ function card(heading, about, label) {
   const text = h("textarea", { rows: 5 });
   const trouble = h("p.form-trouble", { role: "alert" });
   const row = h("div.row", {});
-  const state = h("p.soft", {});
-  const form = h("form.stack", { method: "post", onsubmit: (event) => event.preventDefault() }, state, field(label, text), trouble, row);
-  const box = h("section.card.pad.stack", { "aria-labelledby": id }, h("div", {}, h("h2", { id }, heading), h("p.soft", {}, about)), form);
+  const state = h("span", {});
+  const control = field(label, text);
+  control.firstChild.classList.add("unseen");
+  const form = h("form", { method: "post", onsubmit: (event) => event.preventDefault() }, control, trouble, row);
+  const head = h("div", {}, h("div.row", {}, h("h2", { id }, heading), state), h("p.soft", {}, about));
+  const box = h("section.card.pad.message", { "aria-labelledby": id }, head, form);
   async function run(button, act) {
     put(trouble);
     button.disabled = true;
@@ -103,7 +106,7 @@ async function present(name, domain, signal) {
 function day(domain, signal) {
   const { box, text, row, state, act } = card(
     "Message of the day",
-    "Reaches each account once: who is online at once, the others when they next come.",
+    "Reaches each account once: who is online at once, the others when they next come. A change is for the rest: those who have not seen it.",
     "Message of the day",
   );
   const done = async (name, values) => {
@@ -112,7 +115,7 @@ function day(domain, signal) {
     await load();
   };
   const set = act("Send to everybody", ".main", () => done("set-motd", { text: lines(text) }));
-  const edit = act("Change for who has not seen it", "", () => done("edit-motd", { text: lines(text) }));
+  const edit = act("Change for the rest", "", () => done("edit-motd", { text: lines(text) }));
   const clear = act("Remove", ".grave", () => done("delete-motd", {}));
   put(row, set, edit, clear);
   async function load() {
@@ -120,10 +123,12 @@ function day(domain, signal) {
       const now = await present("edit-motd", domain, signal);
       if (signal.aborted) return;
       text.value = now ?? "";
-      put(state, now ? h("span.badge.accent", {}, "There is one") : h("span.badge", {}, "There is none"));
+      put(state, now ? h("span.badge.accent", {}, "Set") : h("span.badge", {}, "None"));
       edit.hidden = clear.hidden = !now;
     } catch (error) {
-      if (!signal.aborted) put(state, error.message);
+      if (signal.aborted) return;
+      put(state, h("span.badge.bad", {}, "Unknown"));
+      notice(error.message);
     }
   }
   load();
@@ -145,10 +150,12 @@ function welcome(domain, signal) {
       const now = await present("set-welcome", domain, signal);
       if (signal.aborted) return;
       text.value = now || "";
-      put(state, now ? h("span.badge.accent", {}, "There is one") : h("span.badge", {}, "There is none"));
+      put(state, now ? h("span.badge.accent", {}, "Set") : h("span.badge", {}, "None"));
       clear.hidden = !now;
     } catch (error) {
-      if (!signal.aborted) put(state, error.message);
+      if (signal.aborted) return;
+      put(state, h("span.badge.bad", {}, "Unknown"));
+      notice(error.message);
     }
   }
   load();

@@ -16,7 +16,7 @@ const trail = new Trail();
 /// The state of an account, as a badge.
 export function badge({ disabled, sessions }) {
   if (disabled) return h("span.badge.warn", {}, "Disabled");
-  return sessions > 0 ? h("span.badge.good", {}, sessions === 1 ? "Online" : `Online, ${count(sessions)} sessions`) : h("span.badge", {}, "Offline");
+  return sessions > 0 ? h("span.badge.good", {}, sessions === 1 ? "Online" : `Online, ${count(sessions)} sessions`) : h("span.soft", {}, "Offline");
 }
 
 export function open(context) {
