@@ -15,6 +15,9 @@ pub enum NetError {
     /// The bytes are not an XMPP stream; the error knows its stream error condition.
     #[error("{0}")]
     Xml(xml::Error),
+    /// A client broke a rule of WebSocket. A last stream error can still be sent; the closing handshake says the code.
+    #[error("WebSocket: {0}")]
+    WebSocket(crate::websocket::Violation),
     /// TLS broke: garbage, a failed handshake, a bad record. An alert was sent where the peer could read it.
     #[error("TLS failed: {0}")]
     Tls(Box<rustls::Error>),

@@ -87,8 +87,18 @@ pub enum Transport {
     Tls,
     /// A pipe inside the process.
     Memory,
+    /// WebSocket (RFC 7395) over any of these; [`Facts::secure`] tells whether it is encrypted.
+    WebSocket,
     /// HTTP requests that wait for their answers.
     Bosh,
+}
+
+impl Transport {
+    /// Whether a stream over it may get TLS by STARTTLS. What came by HTTP has TLS below it or not at all (RFC 7395 section
+    /// 3.9, XEP-0206 section 8).
+    pub const fn has_starttls(self) -> bool {
+        matches!(self, Transport::Tcp | Transport::Memory)
+    }
 }
 
 /// What a session may want to know about its transport.

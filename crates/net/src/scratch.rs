@@ -34,6 +34,8 @@ pub struct Scratch {
     pub(crate) output: Vec<u8>,
     /// Encrypted output.
     pub(crate) sealed: Vec<u8>,
+    /// Input that was written anew, or output while it is: a WebSocket's.
+    pub(crate) text: Vec<u8>,
     pub(crate) pool: Pool,
 }
 
@@ -75,6 +77,7 @@ impl Scratch {
         self.records.clear(&mut self.pool);
         empty(&mut self.output);
         empty(&mut self.sealed);
+        empty(&mut self.text);
     }
 }
 
@@ -196,6 +199,15 @@ impl Input {
     /// Says that `count` bytes of the room were filled.
     pub(crate) fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.whole().len());
+    }
+
+    /// Takes `count` bytes out of the unconsumed data, `at` bytes behind its start.
+    pub(crate) fn cut(&mut self, at: usize, count: usize) {
+        let data = self.data_mut();
+        if count > 0 && at + count <= data.len() {
+            data.copy_within(at + count.., at);
+            self.end -= count;
+        }
     }
 
     /// Adds bytes behind the data.

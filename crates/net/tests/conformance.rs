@@ -240,8 +240,8 @@ async fn streams_share_the_buffers_without_mixing(make: impl AsyncFn(SharedPort)
             write(&mut pair.client, format!("ished='{n}'/>").as_bytes()).await;
             let expected = element(&format!("<m unfinished='{n}'/>"));
             assert_eq!(next(&mut pair.server).await.unwrap(), expected);
-            send(&mut pair.server, b"!").await.unwrap();
-            let answer = format!("<a stream='{n}'/>!");
+            send(&mut pair.server, b"<b/>").await.unwrap();
+            let answer = format!("<a stream='{n}'/><b/>");
             assert_eq!(read_exactly(&mut pair.client, answer.len()).await, answer.as_bytes());
         }
     }
@@ -290,6 +290,9 @@ async fn garbage_ends_the_stream_but_not_the_answer(make: impl AsyncFn(SharedPor
 
 mod peers {
     pub(crate) use crate::support::tls::{starttls12, tls};
+    pub(crate) use crate::support::websocket::{
+        websocket, websocket_deflate, websocket_memory, websocket_tls,
+    };
     pub(crate) use crate::support::{memory, tcp};
 }
 
@@ -323,4 +326,4 @@ macro_rules! conformance {
     ])* } };
 }
 
-conformance! { tcp memory tls starttls12 }
+conformance! { tcp memory tls starttls12 websocket websocket_memory websocket_tls websocket_deflate }

@@ -236,6 +236,10 @@ impl Connection {
     pub(crate) fn failed(&self, error: NetError) -> Next {
         match error {
             NetError::Xml(error) => Next::End(Some(error.into())),
+            // RFC 7395 section 3.4: stream errors are messages. The closing handshake will say the code.
+            NetError::WebSocket(violation) => {
+                Next::End(Some(StreamError::new(StreamCondition::BadFormat).text(violation.reason)))
+            }
             NetError::TooLong => Next::End(Some(
                 StreamError::new(StreamCondition::PolicyViolation).text("the element is larger than allowed"),
             )),

@@ -110,11 +110,19 @@ impl Scanner {
         }
     }
 
-    /// Expects elements at once, with no stream around them (RFC 7395 framing, stored stanzas).
+    /// Expects elements at once, with no stream around them (stored stanzas, what the server itself wrote). They may be as
+    /// deep as [`Limits::depth`] says; its ceiling is the reader's.
     pub const fn fragment() -> Scanner {
         let mut scanner = Scanner::new();
         scanner.at = At::Between;
         scanner.fragment = true;
+        scanner
+    }
+
+    /// Expects one element, perhaps behind an XML declaration: a document that stands alone, such as a WebSocket message.
+    pub const fn message() -> Scanner {
+        let mut scanner = Scanner::fragment();
+        scanner.at = At::Document;
         scanner
     }
 
@@ -173,7 +181,7 @@ impl Scanner {
                 }
                 _ if !name::may_start(second) => return Err(NO_NAME),
                 _ => {
-                    self.header = self.at == At::Prolog;
+                    self.header = self.at == At::Prolog && !self.fragment;
                     self.depth = u8::from(!self.header);
                     self.at = At::Tag;
                     self.seen = 1;
@@ -193,7 +201,7 @@ impl Scanner {
         let closing = at == At::EndTag && depth == 0;
         let limit = if closing { DECLARATION } else { limits.element_bytes as usize };
         let bytes = all.get(..limit).unwrap_or(all);
-        let deepest = limits.depth_max();
+        let deepest = if self.fragment { usize::from(limits.depth) } else { limits.depth_max() };
         if depth > deepest {
             return Err(Error::TooDeep);
         }

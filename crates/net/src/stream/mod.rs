@@ -22,7 +22,7 @@
 mod framing;
 pub(crate) mod memory;
 mod plain;
-mod shared;
+pub(crate) mod shared;
 mod tls;
 pub(crate) mod wire;
 
@@ -54,7 +54,7 @@ pub enum Event<'a> {
     Eof,
 }
 
-/// An XMPP stream. The variants are the list of transports; WebSocket and BOSH will join it.
+/// An XMPP stream. The variants are the list of transports; BOSH will join it. WebSocket is a framing of any of them.
 pub enum Stream {
     /// Plain TCP.
     Tcp(Plain<TcpStream>),
@@ -167,7 +167,15 @@ impl Stream {
         cx: &mut Context<'_>,
         lent: &'a mut Scratch,
     ) -> Poll<Result<Event<'a>, NetError>> {
-        let found = match each!(self, stream => stream.poll_event(cx, lent)) {
+        let polled = each!(self, stream => stream.poll_event(cx, lent));
+        // Control frames of a WebSocket are answered here: nobody above knows of them. Events are in the buffers still.
+        if matches!(polled, Poll::Pending | Poll::Ready(Ok(Found::Eof)))
+            && each!(self, stream => stream.shared.is_urgent())
+        {
+            // An error comes back with the next call.
+            let _ = self.poll_flush(cx, lent);
+        }
+        let found = match polled {
             Poll::Ready(Ok(found)) => found,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => return Poll::Pending,
@@ -176,6 +184,8 @@ impl Stream {
         Poll::Ready(Ok(match found {
             Found::Open(start, end) => Event::Open(lent.input.slice(start, end)),
             Found::Element(start, end) => Event::Element(lent.input.slice(start, end)),
+            Found::Text(true) => Event::Open(&lent.text),
+            Found::Text(false) => Event::Element(&lent.text),
             Found::Close => Event::Close,
             // Raw bytes are asked for with `poll_bytes`; here they are none of our business.
             Found::Eof | Found::Raw => Event::Eof,
@@ -261,6 +271,9 @@ impl Stream {
             Stream::Memory(stream) => stream.shared.has_leftover(lent),
             Stream::Tls(_) | Stream::Other(_) => return Err(NetError::AlreadyEncrypted),
         };
+        if !self.facts().transport.has_starttls() {
+            return Err(NetError::AlreadyEncrypted);
+        }
         if leftover {
             return Err(NetError::Injected);
         }

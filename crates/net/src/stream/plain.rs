@@ -86,14 +86,15 @@ impl<W: Wire> Plain<W> {
         lent: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
         self.shared.check_output()?;
-        if self.shared.has_queued() {
+        let queued = self.shared.has_queued();
+        if queued {
             self.shared.hold(lent)?;
+            self.shared.encode(lent)?;
         } else if self.shared.unsent.is_none() {
             return Poll::Ready(Ok(()));
         }
         // Without a holding the output buffer may be another stream's.
         let mut nothing = Vec::new();
-        let queued = self.shared.has_queued();
         let Scratch { output, pool, .. } = &mut *lent;
         let fresh = if queued { output } else { &mut nothing };
         let done = poll_drain(&mut self.wire, cx, &mut self.shared.unsent, fresh, pool);
@@ -110,6 +111,7 @@ impl<W: Wire> Plain<W> {
         if self.shared.holds() {
             self.shared.hold(lent)?;
             if self.shared.has_queued() {
+                self.shared.encode(lent)?;
                 Shared::stash_unsent(&mut self.shared.unsent, &lent.output, &mut lent.pool);
                 self.shared.unqueue(lent);
             }
@@ -123,6 +125,10 @@ impl<W: Wire> Plain<W> {
         cx: &mut Context<'_>,
         lent: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
+        if self.shared.has_farewell() && !self.shared.is_shut() {
+            self.shared.hold(lent)?;
+            self.shared.farewell(lent)?;
+        }
         self.shared.shut();
         ready!(self.poll_flush(cx, lent))?;
         self.wire.poll_shutdown(cx).map_err(NetError::from)

@@ -10,7 +10,7 @@ use crate::pool::{Block, Pool};
 use crate::scratch::{self, Scratch};
 use crate::stream::framing::Framing;
 use crate::stream::wire::Wire;
-use crate::websocket::Accepted;
+use crate::websocket::{Accepted, WebSocket};
 use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 use xml::{Scan, Scanner};
@@ -20,6 +20,8 @@ use xml::{Scan, Scanner};
 pub(crate) enum Found {
     Open(usize, usize),
     Element(usize, usize),
+    /// The same in the lent text, which was written anew: a start tag, or else an element.
+    Text(bool),
     Close,
     Eof,
     /// There are more bytes than the reader has; they stay where they are.
@@ -85,12 +87,20 @@ impl Shared {
     }
 
     pub(crate) fn facts(&self, transport: Transport, secure: bool) -> Facts<'_> {
+        let transport = match self.framing {
+            Framing::WebSocket(_) => Transport::WebSocket,
+            _ => transport,
+        };
         Facts { peer: self.peer.address(), port: &self.port, transport, secure: secure || self.is(SECURED) }
     }
 
     /// Bytes that wait for the peer.
     pub(crate) fn unsent(&self) -> usize {
-        self.unsent.as_ref().map_or(0, |block| block.len()) + self.queued as usize
+        let waiting = match &self.framing {
+            Framing::WebSocket(socket) => socket.waiting(),
+            _ => 0,
+        };
+        self.unsent.as_ref().map_or(0, |block| block.len()) + self.queued as usize + waiting
     }
 
     pub(crate) fn set_authenticated(&mut self) {
@@ -160,6 +170,7 @@ impl Shared {
             Framing::Raw(have) => {
                 return Ok((lent.input.len() > *have).then_some(Found::Raw));
             }
+            Framing::WebSocket(_) => return self.scan_websocket(lent),
         };
         let (found, count) = match scanner.scan(lent.input.data(), limits) {
             Err(error) => return Err(self.fail(error.into(), lent)),
@@ -177,16 +188,66 @@ impl Shared {
 
     /// A new document follows.
     pub(crate) fn restart(&mut self) {
-        if let Framing::Xml(scanner) = &mut self.framing {
-            scanner.restart();
+        match &mut self.framing {
+            Framing::Xml(scanner) => scanner.restart(),
+            Framing::WebSocket(socket) => socket.restart(),
+            Framing::Raw(_) => {}
         }
         self.state &= !CLOSED;
     }
 
     /// What is queued so far is no XML and leaves as it is.
     pub(crate) fn set_websocket(&mut self, accepted: Accepted) {
-        let _ = accepted.settings;
-        self.framing = Framing::Xml(Scanner::new());
+        self.framing = Framing::WebSocket(Box::new(WebSocket::new(accepted, self.queued)));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn scan_websocket(&mut self, lent: &mut Scratch) -> Result<Option<Found>, NetError> {
+        let limits = if self.is(AUTHENTICATED) { self.port.limits } else { self.port.early_limits };
+        let Framing::WebSocket(socket) = &mut self.framing else { return Ok(None) };
+        let found = socket.scan(lent, &limits);
+        self.queued = lent.output.len() as u32;
+        match found {
+            Ok(Some(Found::Eof)) => {
+                self.ended();
+                lent.input.clear(&mut lent.pool);
+                found
+            }
+            Err(error) => Err(self.fail(error, lent)),
+            found => found,
+        }
+    }
+
+    /// Gives what is queued the form in which it leaves. The stream must hold the scratch.
+    #[inline]
+    pub(crate) fn encode(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+        if let Framing::WebSocket(socket) = &mut self.framing {
+            let done = socket.encode(lent);
+            self.queued = lent.output.len() as u32;
+            return done;
+        }
+        Ok(())
+    }
+
+    /// Queues the framing's own last word, if it has one. The stream must hold the scratch.
+    pub(crate) fn farewell(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+        if let Framing::WebSocket(socket) = &mut self.framing {
+            let done = socket.farewell(lent);
+            self.queued = lent.output.len() as u32;
+            return done;
+        }
+        Ok(())
+    }
+
+    /// Whether the framing has a last word to say.
+    pub(crate) fn has_farewell(&self) -> bool {
+        matches!(&self.framing, Framing::WebSocket(socket) if !socket.is_ended())
+    }
+
+    /// Whether something is queued that the layers above do not know of.
+    pub(crate) fn is_urgent(&self) -> bool {
+        matches!(&self.framing, Framing::WebSocket(socket) if socket.is_urgent())
     }
 
     /// Puts the unfinished input into a block and lets the scratch go. The caller has stashed everything else.
@@ -233,6 +294,9 @@ impl Shared {
     /// Forgets what was queued, because it was sent, sealed, or never can be.
     pub(crate) fn unqueue(&mut self, lent: &mut Scratch) {
         self.queued = 0;
+        if let Framing::WebSocket(socket) = &mut self.framing {
+            socket.sent();
+        }
         scratch::empty(&mut lent.output);
     }
 

@@ -152,6 +152,7 @@ impl Tls {
     fn seal(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
         if self.shared.has_queued() {
             self.hold(lent)?;
+            self.shared.encode(lent)?;
             let sealed = if self.session.is_secure() { self.turn(Job::Seal, lent).map(drop) } else { Ok(()) };
             self.shared.unqueue(lent);
             sealed?;
@@ -196,6 +197,7 @@ impl Tls {
     ) -> Poll<Result<(), NetError>> {
         if !self.shared.is_shut() {
             self.hold(lent)?;
+            self.shared.farewell(lent)?;
             self.seal(lent)?;
             self.shared.shut();
             // A connection that failed has said its alert; it has no farewell.

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 pub mod tls;
+pub mod websocket;
 
 use throng_net::{Event, Kind, NetError, Port, SharedPort, Stream, with_scratch};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};

@@ -15,7 +15,7 @@ impl Connection {
     pub(super) fn features(&mut self, out: &mut Vec<u8>) {
         let secure = self.stream.facts().secure;
         let policy = &self.service.policy;
-        let tls = !secure && self.service.tls.is_some() && policy.tls != TlsPolicy::Off;
+        let tls = self.may_start_tls();
         let required = tls && policy.tls == TlsPolicy::Required;
         let binding = self.binding();
         let offered = if required { MechanismSet::EMPTY } else { self.mechanisms(secure, &binding) };
@@ -65,10 +65,25 @@ impl Connection {
         }
     }
 
+    /// Whether STARTTLS is offered.
+    pub(super) fn may_start_tls(&self) -> bool {
+        let facts = self.stream.facts();
+        !facts.secure
+            && facts.transport.has_starttls()
+            && self.service.tls.is_some()
+            && self.service.policy.tls != TlsPolicy::Off
+    }
+
+    /// Whether TLS is demanded, is not there, and cannot be had on this stream: a client that came by plain HTTP.
+    pub(super) fn lacks_tls(&self) -> bool {
+        let facts = self.stream.facts();
+        let required = self.service.tls.is_some() && self.service.policy.tls == TlsPolicy::Required;
+        required && !facts.secure && !facts.transport.has_starttls()
+    }
+
     /// What would be offered if the stream had TLS, which it may get (section 6.5.4).
     pub(super) fn after_tls(&self) -> MechanismSet {
-        let policy = &self.service.policy;
-        if self.stream.facts().secure || self.service.tls.is_none() || policy.tls == TlsPolicy::Off {
+        if !self.may_start_tls() {
             return MechanismSet::EMPTY;
         }
         let auth = self.auth();

@@ -33,7 +33,7 @@ use throng_core::{Found, Host, Principal};
 use xml::{Ns, Reader};
 
 use crate::c2s::{Connection, Next, Phase};
-use crate::service::{Service, TlsPolicy};
+use crate::service::Service;
 use crate::sm;
 
 /// Bytes of answers that may wait for a peer that has no resource yet.
@@ -373,9 +373,7 @@ impl Connection {
     /// RFC 6120 section 5.4.2.
     fn starttls(&mut self, name: &str) -> Taken {
         const FAILURE: &[u8] = b"<failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
-        let possible = self.service.policy.tls != TlsPolicy::Off
-            && self.service.tls.is_some()
-            && !self.stream.facts().secure;
+        let possible = self.may_start_tls();
         match name {
             "starttls" if possible => {
                 Ok(Did::Proceed(b"<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>".to_vec()))

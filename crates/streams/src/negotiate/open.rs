@@ -22,6 +22,7 @@ impl Connection {
     /// Takes the client's header, answers with ours and the features.
     pub(super) fn header(&mut self, tag: &[u8]) -> Taken {
         let limits = self.service.node.limits().negotiation();
+        let lacks_tls = self.lacks_tls();
         let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
         if state.opened {
             return Err(StreamError::new(StreamCondition::BadFormat).text("a second stream header"));
@@ -65,6 +66,10 @@ impl Connection {
             return Err(
                 StreamError::new(StreamCondition::UnsupportedVersion).text("only version 1.0 is spoken here")
             );
+        }
+        if lacks_tls {
+            return Err(StreamError::new(StreamCondition::PolicyViolation)
+                .text("nothing is said here without TLS: use https or wss"));
         }
         let mut out = Vec::with_capacity(768);
         // 4.7.2: the bare address of `from`. Nothing is believed of it; who it is shows in SASL.

@@ -1,0 +1,137 @@
+//! Compression of messages: RFC 7692 sections 6 and 7.2, without context takeover in either direction.
+//!
+//! Each message is compressed by itself, so a connection owns no window (32 kB in, some 300 kB out); the worker thread
+//! lends both, from the first compressed message on.
+//! Left out: windows below 32 kB (see `handshake.rs`).
+//!
+//! The trap: a few bytes become a thousand times as many. [`inflate`] stops at the limit while it works, not afterwards.
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use std::cell::RefCell;
+
+/// Shorter messages are not worth it: deflate's own overhead eats the gain.
+pub(crate) const WORTH: usize = 128;
+/// What ends a flushed block, and is left away (section 7.2.1).
+const TAIL: [u8; 4] = [0, 0, 0xFF, 0xFF];
+/// Room that is made at a time.
+const STEP: usize = 4096;
+
+thread_local! {
+    static COMPRESS: RefCell<Option<Compress>> = const { RefCell::new(None) };
+    static DECOMPRESS: RefCell<Option<Decompress>> = const { RefCell::new(None) };
+}
+
+/// Why a message cannot be decompressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It would be longer than allowed.
+    TooLarge,
+    /// It is not deflate.
+    Garbage,
+}
+
+/// Appends the parts, compressed as one message. `false`, and nothing appended, when that failed.
+pub(crate) fn deflate(parts: [&[u8]; 3], out: &mut Vec<u8>) -> bool {
+    let begin = out.len();
+    let done = COMPRESS.with_borrow_mut(|slot| {
+        let state = slot.get_or_insert_with(|| Compress::new(Compression::fast(), false));
+        state.reset();
+        let mut parts = parts.into_iter().peekable();
+        while let Some(mut part) = parts.next() {
+            let flush = if parts.peek().is_none() { FlushCompress::Sync } else { FlushCompress::None };
+            loop {
+                out.reserve(STEP);
+                let before = state.total_in();
+                if state.compress_vec(part, out, flush).is_err() {
+                    return false;
+                }
+                part = part.get((state.total_in() - before) as usize..).unwrap_or_default();
+                // Room that was not used shows that nothing is left to come out.
+                if part.is_empty() && out.len() < out.capacity() {
+                    break;
+                }
+            }
+        }
+        out.get(begin..).is_some_and(|made| made.ends_with(&TAIL))
+    });
+    out.truncate(if done { out.len() - TAIL.len() } else { begin });
+    done
+}
+
+/// Puts the decompressed message into `out` (cleared first), at most `limit` bytes.
+pub(crate) fn inflate(message: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
+    out.clear();
+    DECOMPRESS.with_borrow_mut(|slot| {
+        let state = slot.get_or_insert_with(|| Decompress::new(false));
+        state.reset(false);
+        for mut part in [message, &TAIL[..]] {
+            loop {
+                if out.len() > limit {
+                    return Err(Fault::TooLarge);
+                }
+                out.reserve(STEP.min(limit + 1 - out.len()));
+                let (taken, made) = (state.total_in(), out.len());
+                let status = state.decompress_vec(part, out, FlushDecompress::None);
+                let taken = (state.total_in() - taken) as usize;
+                part = part.get(taken..).unwrap_or_default();
+                match status {
+                    // A last block, which section 7.2.3.4 allows; the empty block behind it does not count.
+                    Ok(Status::StreamEnd) if out.len() <= limit => return Ok(()),
+                    Ok(_) if part.is_empty() && out.len() < out.capacity() => break,
+                    Ok(_) if taken > 0 || out.len() > made => {}
+                    _ => return Err(Fault::Garbage),
+                }
+            }
+        }
+        if out.len() > limit { Err(Fault::TooLarge) } else { Ok(()) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inflated(message: &[u8]) -> Result<String, Fault> {
+        let mut out = Vec::new();
+        inflate(message, 100_000, &mut out).map(|()| String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn examples_of_section_7_2_3() {
+        // 7.2.3.1, one block; 7.2.3.3, a block without compression; 7.2.3.4, a last block; 7.2.3.5, two blocks.
+        for message in [
+            &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00][..],
+            &[0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00],
+            &[0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00],
+            &[0xf2, 0x48, 0x05, 0x00, 0x00, 0x00, 0xff, 0xff, 0xca, 0xc9, 0xc9, 0x07, 0x00],
+        ] {
+            assert_eq!(inflated(message).unwrap(), "Hello", "{message:x?}");
+        }
+    }
+
+    #[test]
+    fn what_is_deflated_inflates_again() {
+        for size in [0, 1, 127, 4095, 4096, 4097, 60_000] {
+            let text: Vec<u8> =
+                (0..size as u32).map(|n| b'a' + (n.wrapping_mul(n) >> 7) as u8 % 26).collect();
+            let (head, rest) = text.split_at(size / 3);
+            let mut made = b"before".to_vec();
+            assert!(deflate([head, b"<>", rest], &mut made));
+            let message = made.strip_prefix(b"before").unwrap();
+            assert_eq!(inflated(message).unwrap().into_bytes(), [head, b"<>", rest].concat());
+        }
+    }
+
+    #[test]
+    fn a_bomb_stops_at_the_limit_and_garbage_is_refused() {
+        let mut bomb = Vec::new();
+        let zeros = vec![b' '; 10_000_000];
+        assert!(deflate([&zeros, b"", b""], &mut bomb));
+        assert!(bomb.len() < 100_000);
+        let mut out = Vec::new();
+        assert_eq!(inflate(&bomb, 50_000, &mut out), Err(Fault::TooLarge));
+        assert!(out.capacity() < 200_000, "{}", out.capacity());
+        assert_eq!(inflated(b"\xff\xff\xff"), Err(Fault::Garbage));
+        assert_eq!(inflated(b"").unwrap(), "");
+    }
+}

@@ -1,0 +1,238 @@
+//! Frames: RFC 6455 sections 5.2 to 5.5 and 7.4. Headers in and out, masks, and what a `Close` says.
+//!
+//! Left out: what the payload means.
+//! The trap: a length has exactly one valid form. A longer one is refused (section 5.2), so that nothing between the two
+//! ends can be made to see another boundary.
+
+use crate::websocket::Violation;
+
+/// Most payload of a control frame (section 5.5).
+pub(crate) const CONTROL_BYTES: usize = 125;
+/// Continues a message.
+pub(crate) const CONTINUATION: u8 = 0;
+/// A message of text.
+pub(crate) const TEXT: u8 = 1;
+/// A message of bytes, which RFC 7395 section 3.2 forbids.
+pub(crate) const BINARY: u8 = 2;
+/// The closing handshake.
+pub(crate) const CLOSE: u8 = 8;
+/// Is anybody there?
+pub(crate) const PING: u8 = 9;
+/// Somebody is.
+pub(crate) const PONG: u8 = 10;
+
+const FIN: u8 = 0x80;
+/// RFC 7692: the message is compressed.
+const RSV1: u8 = 0x40;
+const MASKED: u8 = 0x80;
+
+/// The header of a frame from a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The last frame of its message.
+    pub(crate) last: bool,
+    /// The message is compressed.
+    pub(crate) deflated: bool,
+    pub(crate) opcode: u8,
+    pub(crate) key: [u8; 4],
+    /// Bytes of the payload.
+    pub(crate) length: u64,
+    /// Bytes of the header.
+    pub(crate) size: usize,
+}
+
+impl Header {
+    /// Reads a header; `None` when it is not whole yet. What is wrong is said as soon as the bytes that show it are there.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<Header>, Violation> {
+        let (Some(&first), second) = (bytes.first(), bytes.get(1)) else { return Ok(None) };
+        let opcode = first & 0x0F;
+        let (last, deflated) = (first & FIN != 0, first & RSV1 != 0);
+        let control = opcode >= CLOSE;
+        if first & 0x30 != 0 {
+            return Err(Violation::protocol("a reserved bit is set"));
+        }
+        match opcode {
+            CONTINUATION | TEXT | CLOSE | PING | PONG => {}
+            BINARY => return Err(Violation::new(1003, "messages are text here")),
+            _ => return Err(Violation::protocol("this opcode means nothing")),
+        }
+        if control && !last {
+            return Err(Violation::protocol("a control frame is fragmented"));
+        }
+        if deflated && opcode != TEXT {
+            return Err(Violation::protocol("only the first frame of a message says that it is compressed"));
+        }
+        let Some(&second) = second else { return Ok(None) };
+        if second & MASKED == 0 {
+            return Err(Violation::protocol("a frame of a client is masked"));
+        }
+        let short = second & 0x7F;
+        if control && usize::from(short) > CONTROL_BYTES {
+            return Err(Violation::protocol("a control frame is longer than 125 bytes"));
+        }
+        let extended = match short {
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        };
+        let size = 2 + extended + 4;
+        let (Some(length), Some(key)) = (bytes.get(2..2 + extended), bytes.get(2 + extended..size)) else {
+            return Ok(None);
+        };
+        let length = match extended {
+            0 => u64::from(short),
+            _ => length.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
+        };
+        let shortest = match extended {
+            0 => true,
+            2 => length > 125,
+            _ => length > 0xFFFF && length >> 63 == 0,
+        };
+        if !shortest {
+            return Err(Violation::protocol("the length is not in its shortest form"));
+        }
+        let key = key.try_into().unwrap_or_default();
+        Ok(Some(Header { last, deflated, opcode, key, length, size }))
+    }
+}
+
+/// Takes the mask off, or puts it on. The key has to be turned for what follows: see [`turned`].
+pub(crate) fn mask(bytes: &mut [u8], key: [u8; 4]) {
+    let [a, b, c, d] = key;
+    let wide = [a, b, c, d, a, b, c, d];
+    let mut words = bytes.chunks_exact_mut(8);
+    for word in &mut words {
+        for (byte, key) in word.iter_mut().zip(wide) {
+            *byte ^= key;
+        }
+    }
+    for (byte, key) in words.into_remainder().iter_mut().zip(wide) {
+        *byte ^= key;
+    }
+}
+
+/// The key as it is for what comes `count` bytes later.
+pub(crate) fn turned(mut key: [u8; 4], count: usize) -> [u8; 4] {
+    key.rotate_left(count % 4);
+    key
+}
+
+/// Appends the header of an unfragmented frame from the server, which has no mask (section 5.1).
+pub(crate) fn header(opcode: u8, deflated: bool, length: usize, out: &mut Vec<u8>) {
+    out.push(FIN | if deflated { RSV1 } else { 0 } | opcode);
+    match length {
+        0..=125 => out.push(length as u8),
+        126..=0xFFFF => {
+            out.push(126);
+            out.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        _ => {
+            out.push(127);
+            out.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+    }
+}
+
+/// What a `Close` says: its code, if it has one (sections 5.5.1 and 7.4).
+pub(crate) fn close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
+    let Some((code, reason)) = payload.split_first_chunk() else {
+        return if payload.is_empty() {
+            Ok(None)
+        } else {
+            Err(Violation::protocol("half a code to close with"))
+        };
+    };
+    let code = u16::from_be_bytes(*code);
+    // 1004 to 1006 and 1015 are never sent; the registry has names up to 1014.
+    if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
+        return Err(Violation::protocol("this code to close with cannot be sent"));
+    }
+    if std::str::from_utf8(reason).is_err() {
+        return Err(Violation::new(1007, "the reason to close is not UTF-8"));
+    }
+    Ok(Some(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Header {
+        for cut in 0..bytes.len() {
+            assert_eq!(Header::read(&bytes[..cut]), Ok(None), "cut at {cut}");
+        }
+        Header::read(bytes).unwrap().unwrap()
+    }
+
+    /// RFC 6455 section 5.7: "a single-frame masked text message", and the same fragmented and as a ping.
+    #[test]
+    fn examples_of_section_5_7() {
+        let mut frame = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
+        let header = read(&frame[..6]);
+        assert_eq!((header.last, header.opcode, header.length, header.size), (true, TEXT, 5, 6));
+        mask(&mut frame[6..], header.key);
+        assert_eq!(&frame[6..], b"Hello");
+        let header = read(&[0x01, 0x83, 1, 2, 3, 4]);
+        assert_eq!((header.last, header.opcode, header.length), (false, TEXT, 3));
+        assert_eq!(read(&[0x89, 0x85, 1, 2, 3, 4]).opcode, PING);
+        assert_eq!(read(&[0x81, 0xFE, 1, 0, 1, 2, 3, 4]).length, 256);
+        assert_eq!(read(&[0x81, 0xFF, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3, 4]).length, 65_536);
+        let mut out = Vec::new();
+        header_of(5, &mut out);
+        header_of(256, &mut out);
+        header_of(65_536, &mut out);
+        assert_eq!(out, [0x81, 5, 0x81, 126, 1, 0, 0x81, 127, 0, 0, 0, 0, 0, 1, 0, 0]);
+    }
+
+    fn header_of(length: usize, out: &mut Vec<u8>) {
+        super::header(TEXT, false, length, out);
+    }
+
+    #[test]
+    fn what_a_client_must_not_send_is_refused() {
+        for (bytes, code) in [
+            (&[0x81, 0x05][..], 1002),
+            (&[0xA1], 1002),
+            (&[0x91], 1002),
+            (&[0x83], 1002),
+            (&[0x8B], 1002),
+            (&[0x82], 1003),
+            (&[0x09], 1002),
+            (&[0xC9], 1002),
+            (&[0xC0], 1002),
+            (&[0x89, 0xFE], 1002),
+            (&[0x81, 0xFE, 0, 125, 1, 2, 3, 4], 1002),
+            (&[0x81, 0xFF, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 1, 2, 3, 4], 1002),
+            (&[0x81, 0xFF, 0x80, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3, 4], 1002),
+        ] {
+            assert_eq!(Header::read(bytes).unwrap_err().code, code, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn a_mask_may_be_taken_off_in_pieces() {
+        let key = [9, 8, 7, 6];
+        let plain: Vec<u8> = (0..100).collect();
+        let mut whole = plain.clone();
+        mask(&mut whole, key);
+        assert!(whole.iter().zip(&plain).zip(key.iter().cycle()).all(|((a, b), key)| a ^ b == *key));
+        for cut in 0..plain.len() {
+            let mut pieces = whole.clone();
+            let (first, second) = pieces.split_at_mut(cut);
+            mask(first, key);
+            mask(second, turned(key, cut));
+            assert_eq!(pieces, plain, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_close_has_a_code_that_may_be_sent_or_none() {
+        assert_eq!(close_code(b""), Ok(None));
+        assert_eq!(close_code(&[3, 232]), Ok(Some(1000)));
+        assert_eq!(close_code(b"\x0f\xa0bye"), Ok(Some(4000)));
+        for bad in [&[3][..], &[3, 236], &[3, 237], &[3, 238], &[3, 247], &[0, 0], &[0x13, 0x88]] {
+            assert_eq!(close_code(bad).unwrap_err().code, 1002, "{bad:?}");
+        }
+        assert_eq!(close_code(b"\x03\xe8\xff").unwrap_err().code, 1007);
+    }
+}

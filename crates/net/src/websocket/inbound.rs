@@ -1,0 +1,358 @@
+//! From frames to events: RFC 6455 sections 5 and 6.2, RFC 7395 sections 3.3 and 3.4.
+//!
+//! Everything happens where the bytes are, in the lent input: `[message so far][gap][frames not looked at]`. A payload is
+//! unmasked as it arrives and moved to the message so far; the gap is what was headers and control frames. Before more is
+//! read the gap is closed, and only an unfinished header (139 bytes at most, with a control frame's payload) moves for that.
+//! So a message in many small fragments costs no more than its bytes.
+//!
+//! One message is one element, parsable by itself. `<open/>` becomes the start tag that TCP would have brought, so that the
+//! layers above read one kind of header. A declaration of `jabber:client` on an element itself is taken out: that header
+//! says the same for all elements, and a receiver on TCP does not need it. An element that leaves it out is understood in
+//! the same way. A message of nothing but white space is ignored, although section 3.8 forbids clients to send one.
+//!
+//! Left out: judging the inside of elements, which `xml::Reader` does for all transports.
+//! The trap: after an error nothing here may be asked again; `Shared` sees to that.
+
+use crate::error::NetError;
+use crate::scratch::Input;
+use crate::websocket::deflate::{self, inflate};
+use crate::websocket::frame::{self, CLOSE, CONTINUATION, CONTROL_BYTES, Header, PING, TEXT};
+use crate::websocket::{Violation, tag};
+use std::ops::Range;
+use xml::{Limits, Reader, Scan, Scanner};
+
+/// What comes next in the input.
+pub(crate) enum Step {
+    /// More bytes are needed.
+    More,
+    /// The stream's start tag, which is in the lent text.
+    Open,
+    /// An element, in the input or, if it was compressed, in the lent text.
+    Element { start: usize, end: usize, inflated: bool },
+    /// `<close/>`
+    Close,
+    /// A ping, to be answered with the same bytes.
+    Ping([u8; CONTROL_BYTES], u8),
+    /// The peer's closing handshake, with its code.
+    Closed(Option<u16>),
+}
+
+/// What ends the stream, and the code to close with.
+pub(crate) struct Fault {
+    pub(crate) error: NetError,
+    pub(crate) code: u16,
+}
+
+impl From<Violation> for Fault {
+    fn from(violation: Violation) -> Fault {
+        Fault { code: violation.code, error: NetError::WebSocket(violation) }
+    }
+}
+
+impl From<xml::Error> for Fault {
+    fn from(error: xml::Error) -> Fault {
+        let code = match error {
+            xml::Error::TooLarge => 1009,
+            xml::Error::BadUtf8 => 1007,
+            // It is XML's fault, not WebSocket's: the stream error says more than a code can.
+            _ => 1000,
+        };
+        Fault { code, error: NetError::Xml(error) }
+    }
+}
+
+/// A data frame's payload is arriving.
+const FRAME: u8 = 1;
+/// It is the last of its message.
+const LAST: u8 = 2;
+/// A message has begun.
+const MESSAGE: u8 = 4;
+/// It is compressed.
+const DEFLATED: u8 = 8;
+/// `<open/>` was read.
+const OPENED: u8 = 16;
+/// `<close/>` was read: further messages are dropped.
+const CLOSED: u8 = 32;
+/// Compression was agreed on.
+const COMPRESSION: u8 = 64;
+
+/// The reading half.
+pub(crate) struct Inbound {
+    /// Most bytes of a message.
+    limit: u32,
+    /// Payload of the frame that is still to come.
+    remaining: u32,
+    /// Bytes of the message so far.
+    ready: u32,
+    /// Dead bytes behind it.
+    gap: u32,
+    /// The mask, turned to the next byte.
+    key: [u8; 4],
+    state: u8,
+}
+
+/// What a whole message is.
+enum Judged {
+    Nothing,
+    Open(Vec<u8>),
+    Element(Range<usize>),
+    Close,
+}
+
+impl Inbound {
+    pub(crate) fn new(limit: u32, compression: bool) -> Inbound {
+        let state = if compression { COMPRESSION } else { 0 };
+        Inbound { limit, remaining: 0, ready: 0, gap: 0, key: [0; 4], state }
+    }
+
+    fn is(&self, state: u8) -> bool {
+        self.state & state != 0
+    }
+
+    /// A new stream follows (RFC 7395 section 3.7).
+    pub(crate) fn restart(&mut self) {
+        self.state &= !(OPENED | CLOSED);
+    }
+
+    /// Looks at what has arrived. To be asked until it wants more.
+    pub(crate) fn step(
+        &mut self,
+        input: &mut Input,
+        text: &mut Vec<u8>,
+        limits: &Limits,
+    ) -> Result<Step, Fault> {
+        loop {
+            if self.is(FRAME) {
+                self.take_payload(input);
+                if self.remaining > 0 {
+                    self.close_gap(input);
+                    return Ok(Step::More);
+                }
+                self.state &= !FRAME;
+                if self.is(LAST) {
+                    if let Some(step) = self.take_message(input, text, limits)? {
+                        return Ok(step);
+                    }
+                    continue;
+                }
+            }
+            let done = self.ready as usize + self.gap as usize;
+            let raw = input.data().get(done..).unwrap_or_default();
+            let header = Header::read(raw)?;
+            let Some(header) = header else {
+                self.close_gap(input);
+                return Ok(Step::More);
+            };
+            if header.opcode < CLOSE {
+                self.begin_frame(&header, limits)?;
+                self.skip(header.size, input);
+                continue;
+            }
+            // At most 125, which `Header::read` has checked.
+            let end = header.size + header.length as usize;
+            let Some(sent) = raw.get(header.size..end) else {
+                self.close_gap(input);
+                return Ok(Step::More);
+            };
+            let mut bytes = [0; CONTROL_BYTES];
+            let payload = bytes.get_mut(..sent.len()).unwrap_or_default();
+            payload.copy_from_slice(sent);
+            frame::mask(payload, header.key);
+            let step = match header.opcode {
+                CLOSE => Some(Step::Closed(frame::close_code(payload)?)),
+                PING => Some(Step::Ping(bytes, header.length as u8)),
+                // A pong that nobody asked for is fine (RFC 6455 section 5.5.3).
+                _ => None,
+            };
+            self.skip(end, input);
+            if let Some(step) = step {
+                return Ok(step);
+            }
+        }
+    }
+
+    /// Passes over bytes that are of no use any more, behind the message so far.
+    fn skip(&mut self, count: usize, input: &mut Input) {
+        if self.ready == 0 {
+            input.consume(count);
+        } else {
+            // Below the size of a buffer; a read is at most 64 kB.
+            self.gap += count as u32;
+        }
+    }
+
+    /// The header of a data frame: does it fit what came before, and the limit?
+    fn begin_frame(&mut self, header: &Header, limits: &Limits) -> Result<(), Fault> {
+        match (header.opcode == CONTINUATION, self.is(MESSAGE)) {
+            (true, false) => {
+                return Err(Violation::protocol("a continuation without a message").into());
+            }
+            (false, true) => {
+                return Err(Violation::protocol("a message begins within another").into());
+            }
+            _ => {}
+        }
+        debug_assert!(matches!(header.opcode, CONTINUATION | TEXT), "others were refused");
+        if header.deflated && !self.is(COMPRESSION) {
+            return Err(Violation::protocol("compression was not agreed on").into());
+        }
+        let room = self.limit.min(limits.element_bytes) - self.ready.min(self.limit);
+        if header.length > u64::from(room) {
+            return Err(xml::Error::TooLarge.into());
+        }
+        self.remaining = header.length as u32;
+        self.key = header.key;
+        self.state = self.state & !LAST | FRAME | MESSAGE;
+        self.state |= if header.last { LAST } else { 0 } | if header.deflated { DEFLATED } else { 0 };
+        Ok(())
+    }
+
+    /// Unmasks what has arrived of a payload, and moves it to the message so far.
+    fn take_payload(&mut self, input: &mut Input) {
+        let (to, from) = (self.ready as usize, (self.ready + self.gap) as usize);
+        let data = input.data_mut();
+        let count = data.len().saturating_sub(from).min(self.remaining as usize);
+        if self.gap > 0 {
+            data.copy_within(from..from + count, to);
+        }
+        frame::mask(data.get_mut(to..to + count).unwrap_or_default(), self.key);
+        self.key = frame::turned(self.key, count);
+        self.ready += count as u32;
+        self.remaining -= count as u32;
+    }
+
+    fn close_gap(&mut self, input: &mut Input) {
+        input.cut(self.ready as usize, self.gap as usize);
+        self.gap = 0;
+    }
+
+    /// A message is whole: what is it? It is consumed, but its bytes stay where they are until more is read.
+    fn take_message(
+        &mut self,
+        input: &mut Input,
+        text: &mut Vec<u8>,
+        limits: &Limits,
+    ) -> Result<Option<Step>, Fault> {
+        let length = self.ready as usize;
+        let inflated = self.is(DEFLATED);
+        let at = if inflated { 0 } else { input.position() };
+        let judged = if self.is(CLOSED) {
+            Judged::Nothing
+        } else if inflated {
+            let limit = self.limit.min(limits.element_bytes) as usize;
+            inflate(input.data().get(..length).unwrap_or_default(), limit, text).map_err(
+                |fault| match fault {
+                    deflate::Fault::TooLarge => Fault::from(xml::Error::TooLarge),
+                    deflate::Fault::Garbage => {
+                        Violation::new(1007, "the compressed message is garbage").into()
+                    }
+                },
+            )?;
+            self.judge(text, limits)?
+        } else {
+            self.judge(input.data_mut().get_mut(..length).unwrap_or_default(), limits)?
+        };
+        input.consume(length + self.gap as usize);
+        (self.ready, self.gap) = (0, 0);
+        self.state &= !(MESSAGE | DEFLATED | LAST);
+        Ok(match judged {
+            Judged::Nothing => None,
+            Judged::Open(tag) => {
+                self.state |= OPENED;
+                text.clear();
+                text.extend_from_slice(&tag);
+                Some(Step::Open)
+            }
+            Judged::Element(range) => {
+                Some(Step::Element { start: at + range.start, end: at + range.end, inflated })
+            }
+            Judged::Close => {
+                self.state |= CLOSED;
+                Some(Step::Close)
+            }
+        })
+    }
+
+    /// One message, one document, one element (RFC 7395 section 3.3.3).
+    fn judge(&self, message: &mut [u8], limits: &Limits) -> Result<Judged, Fault> {
+        if std::str::from_utf8(message).is_err() {
+            return Err(xml::Error::BadUtf8.into());
+        }
+        if message.trim_ascii().is_empty() {
+            return Ok(Judged::Nothing);
+        }
+        if message.first() != Some(&b'<') {
+            return Err(xml::Error::NotWellFormed("a message begins with <").into());
+        }
+        let (start, end) = match Scanner::message().scan(message, limits)? {
+            Scan::Element { start, end } => (start, end),
+            _ => return Err(xml::Error::NotWellFormed("a message without a whole element").into()),
+        };
+        if !message.get(end..).unwrap_or_default().trim_ascii().is_empty() {
+            return Err(xml::Error::NotWellFormed("a message is one element and nothing else").into());
+        }
+        let element = message.get(start..end).unwrap_or_default();
+        let name = element.get(1..tag::name_end(element)).unwrap_or_default();
+        let local = name.rsplit(|&byte| byte == b':').next().unwrap_or_default();
+        if !self.is(OPENED) {
+            return match local {
+                b"open" => Ok(Judged::Open(open(element, limits)?)),
+                // Before it was opened there is nothing to close but the connection.
+                b"close" if framed(element, limits)? => Ok(Judged::Close),
+                _ => Err(xml::Error::InvalidXml("the first message is not <open/>").into()),
+            };
+        }
+        match local {
+            b"open" if framed(element, limits)? => {
+                return Err(xml::Error::InvalidXml("a second <open/> without a restart").into());
+            }
+            b"close" if framed(element, limits)? => return Ok(Judged::Close),
+            _ => {}
+        }
+        let Some(cut) = tag::redundant(element) else { return Ok(Judged::Element(start..end)) };
+        // What stands before the declaration is shorter than what stands behind it.
+        message.copy_within(start..start + cut.start, start + cut.len());
+        Ok(Judged::Element(start + cut.len()..end))
+    }
+}
+
+fn start_tag(element: &[u8]) -> &[u8] {
+    tag::attributes(element).tag_end().and_then(|end| element.get(..end)).unwrap_or(element)
+}
+
+/// Whether an element is in the namespace of `<open/>` and `<close/>`.
+fn framed(element: &[u8], limits: &Limits) -> Result<bool, xml::Error> {
+    Ok(Reader::open_tag(start_tag(element), limits)?.ns.name() == tag::FRAMING)
+}
+
+/// The start tag that TCP would have brought (RFC 7395 section 3.3.2: the same attributes with the same meaning). In a wrong
+/// namespace it becomes one that is refused with `invalid-namespace`, as section 3.3.2 wants.
+fn open(element: &[u8], limits: &Limits) -> Result<Vec<u8>, xml::Error> {
+    let start = Reader::open_tag(start_tag(element), limits)?;
+    let ns = start.ns.name();
+    let mut out = Vec::with_capacity(element.len() + 96);
+    out.extend_from_slice(b"<stream:stream");
+    for attr in start.attrs() {
+        match attr.prefix {
+            None => {}
+            Some("xml") if attr.name == "lang" => {}
+            Some(_) => continue,
+        }
+        out.push(b' ');
+        if attr.prefix.is_some() {
+            out.extend_from_slice(b"xml:");
+        }
+        out.extend_from_slice(attr.name.as_bytes());
+        out.extend_from_slice(b"='");
+        xml::escape::attr(&attr.value(), &mut out);
+        out.push(b'\'');
+    }
+    out.extend_from_slice(b" xmlns='");
+    if ns == tag::FRAMING {
+        out.extend_from_slice(b"jabber:client");
+    } else {
+        xml::escape::attr(&ns, &mut out);
+    }
+    out.extend_from_slice(b"' xmlns:stream='http://etherx.jabber.org/streams'>");
+    Ok(out)
+}

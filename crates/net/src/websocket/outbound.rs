@@ -1,0 +1,254 @@
+//! From the text of an XML document to frames: RFC 7395 sections 3.3 to 3.6.
+//!
+//! The layers above queue the same text for all transports: `<?xml?><stream:stream …>`, elements, `</stream:stream>`. Here it
+//! is cut when it leaves: the header becomes `<open/>`, the end `<close/>`, and each element one message with the
+//! declarations that the header would have made for it. A message is compressed where that was agreed on and is worth it.
+//!
+//! Left out: fragmenting what is sent; a message is one frame.
+//! The trap: text may arrive in parts, and an element without its end waits here in `tail` until the rest comes. Everything
+//! else waits in the lent output, where a part of it may be frames already.
+
+use crate::websocket::deflate::{WORTH, deflate};
+use crate::websocket::frame::{self, CLOSE, PONG, TEXT};
+use crate::websocket::tag;
+use std::cell::RefCell;
+use xml::{Limits, Scan, Scanner};
+
+const CLOSE_TAG: &[u8] = b"</stream:stream>";
+const HEADER: &[u8] = b"<stream:stream";
+const DECLARATION: &[u8] = b"<?xml";
+const DEFAULT: &[u8] = b" xmlns='jabber:client'";
+const STREAM: &[u8] = b" xmlns:stream='http://etherx.jabber.org/streams'";
+/// What the server says is as long and as deep as it is; a stanza that was let in may have been wrapped several times.
+const LIMITS: Limits = Limits { element_bytes: u32::MAX, depth: u8::MAX, ..Limits::DEFAULT };
+
+thread_local! {
+    static DEFLATED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The writing half.
+pub(crate) struct Outbound {
+    /// Text of an element whose end has not come.
+    tail: Vec<u8>,
+    /// Bytes of the output that are frames.
+    framed: u32,
+    /// Where the last pong is, if nothing came behind it; 0 for none.
+    pong: u32,
+    /// The code to close with.
+    code: u16,
+    compression: bool,
+    /// The closing handshake was said: nothing may follow.
+    ended: bool,
+    /// Something waits that the layer above does not know of.
+    urgent: bool,
+}
+
+impl Outbound {
+    /// `framed` bytes of the output are no text.
+    pub(crate) fn new(compression: bool, framed: u32) -> Outbound {
+        Outbound { tail: Vec::new(), framed, pong: 0, code: 1000, compression, ended: false, urgent: false }
+    }
+
+    /// Text that waits outside of the output.
+    pub(crate) fn waiting(&self) -> usize {
+        self.tail.len()
+    }
+
+    /// Whether something should leave although nobody asked for it.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Why the connection will be closed.
+    pub(crate) fn set_code(&mut self, code: u16) {
+        self.code = code;
+    }
+
+    /// The output has left.
+    pub(crate) fn sent(&mut self) {
+        (self.framed, self.pong, self.urgent) = (0, 0, false);
+    }
+
+    /// Turns the text in the output into frames. `spare` is working space.
+    pub(crate) fn encode(&mut self, output: &mut Vec<u8>, spare: &mut Vec<u8>) -> Result<(), xml::Error> {
+        let framed = self.framed as usize;
+        if output.len() <= framed {
+            return Ok(());
+        }
+        if self.ended {
+            output.truncate(framed);
+            return Ok(());
+        }
+        self.pong = 0;
+        spare.clear();
+        let fresh = output.get(framed..).unwrap_or_default();
+        let done = if self.tail.is_empty() {
+            let used = self.cut(fresh, spare);
+            if let Ok(used) = used {
+                self.tail = fresh.get(used..).unwrap_or_default().to_vec();
+            }
+            used
+        } else {
+            let mut whole = std::mem::take(&mut self.tail);
+            whole.extend_from_slice(fresh);
+            let used = self.cut(&whole, spare);
+            if let Ok(used) = used {
+                whole.drain(..used);
+                self.tail = whole;
+            }
+            used
+        };
+        if framed == 0 {
+            std::mem::swap(output, spare);
+        } else {
+            output.truncate(framed);
+            output.extend_from_slice(spare);
+        }
+        // The port's limit of what may wait is a u32.
+        self.framed = output.len() as u32;
+        done.map(drop)
+    }
+
+    /// Answers a ping. Only the last one of several needs an answer (RFC 6455 section 5.5.3).
+    pub(crate) fn pong(&mut self, payload: &[u8], output: &mut Vec<u8>) {
+        if self.ended {
+            return;
+        }
+        if self.pong != 0 {
+            output.truncate(self.pong as usize - 1);
+        }
+        self.pong = output.len() as u32 + 1;
+        frame::header(PONG, false, payload.len(), output);
+        output.extend_from_slice(payload);
+        self.framed = output.len() as u32;
+        self.urgent = true;
+    }
+
+    /// Says the closing handshake, with the code that was told before if there is none.
+    pub(crate) fn close(&mut self, code: Option<u16>, output: &mut Vec<u8>) {
+        if self.ended {
+            return;
+        }
+        frame::header(CLOSE, false, 2, output);
+        output.extend_from_slice(&code.unwrap_or(self.code).to_be_bytes());
+        self.framed = output.len() as u32;
+        (self.ended, self.urgent) = (true, true);
+        self.tail = Vec::new();
+    }
+
+    /// Says where the client should go instead (RFC 7395 section 3.6.1).
+    pub(crate) fn see_other(uri: &str, output: &mut Vec<u8>) {
+        let mut text = format!("<close xmlns='{}' see-other-uri='", tag::FRAMING).into_bytes();
+        xml::escape::attr(uri, &mut text);
+        text.extend_from_slice(b"'/>");
+        frame::header(TEXT, false, text.len(), output);
+        output.extend_from_slice(&text);
+    }
+
+    /// Writes frames for all that is whole, and answers how many bytes of the text that was.
+    fn cut(&mut self, text: &[u8], out: &mut Vec<u8>) -> Result<usize, xml::Error> {
+        let mut at = 0;
+        loop {
+            let rest = text.get(at..).unwrap_or_default();
+            let rest = rest.trim_ascii_start();
+            at = text.len() - rest.len();
+            if rest.is_empty() {
+                return Ok(at);
+            }
+            // The beginning of one of them, cut.
+            if [DECLARATION, HEADER, CLOSE_TAG]
+                .iter()
+                .any(|whole| rest.len() < whole.len() && whole.starts_with(rest))
+            {
+                return Ok(at);
+            }
+            if rest.starts_with(DECLARATION) {
+                let Some(end) = rest.windows(2).position(|pair| pair == b"?>") else { return Ok(at) };
+                at += end + 2;
+            } else if rest.starts_with(CLOSE_TAG) {
+                self.message([b"<close xmlns='", tag::FRAMING.as_bytes(), b"'/>"], out);
+                at += CLOSE_TAG.len();
+            } else if tag::name_end(rest) == HEADER.len() && rest.starts_with(HEADER) {
+                let Some(end) = tag::attributes(rest).tag_end() else { return Ok(at) };
+                self.open(rest, out);
+                at += end;
+            } else {
+                match Scanner::fragment().scan(rest, &LIMITS)? {
+                    Scan::Element { start, end } => {
+                        self.element(rest.get(start..end).unwrap_or_default(), out);
+                        at += end;
+                    }
+                    _ => return Ok(at),
+                }
+            }
+        }
+    }
+
+    /// `<stream:stream …>` as `<open …/>`: the same attributes, and the one declaration that it needs.
+    fn open(&mut self, header: &[u8], out: &mut Vec<u8>) {
+        let mut attributes = Vec::with_capacity(256);
+        for attribute in tag::attributes(header) {
+            if attribute.name != b"xmlns" && !attribute.name.starts_with(b"xmlns:") {
+                attributes.extend_from_slice(header.get(attribute.whole).unwrap_or_default());
+            }
+        }
+        attributes.extend_from_slice(b"/>");
+        self.message([b"<open xmlns='urn:ietf:params:xml:ns:xmpp-framing'", &attributes, b""], out);
+    }
+
+    /// One element, with the declarations that the stream header makes on TCP (RFC 7395 section 3.3.3).
+    fn element(&mut self, element: &[u8], out: &mut Vec<u8>) {
+        let name_end = tag::name_end(element);
+        let (name, rest) = element.split_at(name_end);
+        let (wanted, declaration) = if name.starts_with(b"<stream:") {
+            self.note(element);
+            (&b"xmlns:stream"[..], STREAM)
+        } else {
+            (&b"xmlns"[..], DEFAULT)
+        };
+        let declared = tag::attributes(element).any(|attribute| attribute.name == wanted);
+        self.message([name, if declared { b"" } else { declaration }, rest], out);
+    }
+
+    /// A stream error decides the code to close with (RFC 6455 section 7.4.1), unless the fault was WebSocket's.
+    fn note(&mut self, element: &[u8]) {
+        if self.code == 1000 && element.starts_with(b"<stream:error") {
+            let says = |name: &[u8]| element.windows(name.len()).any(|window| window == name);
+            self.code = if says(b"<system-shutdown ") {
+                1001
+            } else if says(b"<policy-violation ") {
+                1008
+            } else if says(b"<internal-server-error ") {
+                1011
+            } else {
+                1000
+            };
+        }
+    }
+
+    /// One message in one frame.
+    fn message(&mut self, parts: [&[u8]; 3], out: &mut Vec<u8>) {
+        let length = parts.iter().map(|part| part.len()).sum();
+        if self.compression && length >= WORTH {
+            let done = DEFLATED.with_borrow_mut(|made| {
+                made.clear();
+                let good = deflate(parts, made) && made.len() < length;
+                if good {
+                    frame::header(TEXT, true, made.len(), out);
+                    out.extend_from_slice(made);
+                }
+                crate::scratch::empty(made);
+                good
+            });
+            if done {
+                return;
+            }
+        }
+        frame::header(TEXT, false, length, out);
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+    }
+}
