@@ -115,6 +115,22 @@ impl Gate {
         self.admit(peer)
     }
 
+    /// Lets a proxy's connection in, half-open. It counts for nobody until [`Pass::identify`] says whose it is.
+    ///
+    /// # Errors
+    /// [`Refused::Full`]; the refusal is counted.
+    pub fn enter_proxied(&self) -> Result<Pass, Refused> {
+        let inner = &self.0;
+        let max = inner.max_connections.load(SeqCst);
+        if inner.connections.fetch_add(1, SeqCst) >= max && max != 0 {
+            inner.connections.fetch_sub(1, SeqCst);
+            inner.refused_full.fetch_add(1, SeqCst);
+            return Err(Refused::Full);
+        }
+        inner.half_open.fetch_add(1, SeqCst);
+        Ok(Pass { inner: inner.clone(), key: 0, counted: false, half_open: true })
+    }
+
     fn enter_at(&self, peer: IpAddr, now: Millis) -> Result<Pass, Refused> {
         if self.0.arrivals.lock().take(key(peer), now) {
             return self.admit(peer);
@@ -124,28 +140,14 @@ impl Gate {
     }
 
     fn admit(&self, peer: IpAddr) -> Result<Pass, Refused> {
-        let inner = &self.0;
-        let max = inner.max_connections.load(SeqCst);
-        if inner.connections.fetch_add(1, SeqCst) >= max && max != 0 {
-            inner.connections.fetch_sub(1, SeqCst);
-            inner.refused_full.fetch_add(1, SeqCst);
-            return Err(Refused::Full);
-        }
-        let max = inner.max_per_address.load(SeqCst);
-        let key = key(peer);
-        if max != 0 {
-            let mut addresses = inner.addresses.lock();
-            let count = addresses.entry(key).or_insert(0);
-            if *count >= max {
-                drop(addresses);
-                inner.connections.fetch_sub(1, SeqCst);
-                inner.refused_address.fetch_add(1, SeqCst);
-                return Err(Refused::Address);
-            }
-            *count += 1;
-        }
-        inner.half_open.fetch_add(1, SeqCst);
-        Ok(Pass { inner: inner.clone(), key, counted: max != 0, half_open: true })
+        let mut pass = self.enter_proxied()?;
+        pass.count(peer)?;
+        Ok(pass)
+    }
+
+    /// True when another half-open connection may be accepted.
+    pub fn has_room(&self) -> bool {
+        self.0.has_room()
     }
 
     /// Ready when another half-open connection may be accepted.
@@ -253,6 +255,39 @@ pub struct Pass {
 }
 
 impl Pass {
+    /// Says whose connection this is, once its proxy has told.
+    ///
+    /// # Errors
+    /// The limit that stands against it; the refusal is counted, and the pass is to be dropped.
+    pub fn identify(&mut self, peer: IpAddr) -> Result<(), Refused> {
+        if self.inner.rated.load(SeqCst) {
+            let now = self.inner.clock.get_or_init(SystemClock::new).now();
+            if !self.inner.arrivals.lock().take(key(peer), now) {
+                self.inner.refused_rate.fetch_add(1, SeqCst);
+                return Err(Refused::Rate);
+            }
+        }
+        self.count(peer)
+    }
+
+    fn count(&mut self, peer: IpAddr) -> Result<(), Refused> {
+        let max = self.inner.max_per_address.load(SeqCst);
+        if max == 0 || self.counted {
+            return Ok(());
+        }
+        let key = key(peer);
+        let mut addresses = self.inner.addresses.lock();
+        let count = addresses.entry(key).or_insert(0);
+        if *count >= max {
+            drop(addresses);
+            self.inner.refused_address.fetch_add(1, SeqCst);
+            return Err(Refused::Address);
+        }
+        *count += 1;
+        (self.key, self.counted) = (key, true);
+        Ok(())
+    }
+
     /// The peer has authenticated: it no longer counts as half-open. Only the first call matters.
     pub fn authenticated(&mut self) {
         if std::mem::take(&mut self.half_open) {
@@ -339,6 +374,23 @@ mod tests {
         let _again = gate.enter(address("192.0.2.1")).unwrap();
         let counts = gate.counts();
         assert_eq!((counts.connections, counts.refused_full, counts.refused_address), (3, 1, 1));
+    }
+
+    #[test]
+    fn a_proxied_connection_counts_for_its_client() {
+        let gate = Gate::new(GateLimits { connections: 3, per_address: 1, ..GateLimits::default() });
+        let mut first = gate.enter_proxied().unwrap();
+        let mut second = gate.enter_proxied().unwrap();
+        first.identify(address("192.0.2.1")).unwrap();
+        assert_eq!(second.identify(address("192.0.2.1")).unwrap_err(), Refused::Address);
+        second.identify(address("192.0.2.2")).unwrap();
+        let _third = gate.enter_proxied().unwrap();
+        assert_eq!(gate.enter_proxied().unwrap_err(), Refused::Full);
+        drop((first, second));
+        assert!(gate.0.addresses.lock().is_empty());
+        let gate = Gate::new(GateLimits { new_per_second: 1, ..GateLimits::default() });
+        let enter = || gate.enter_proxied().unwrap().identify(address("192.0.2.1"));
+        assert_eq!((enter(), enter()), (Ok(()), Err(Refused::Rate)));
     }
 
     #[test]

@@ -141,12 +141,19 @@ impl Listener {
     /// The next connection that the gate lets in. Does not fail: trouble with one connection is that connection's, and
     /// a system without descriptors is waited for. Dropping the future loses nothing.
     pub async fn accept(&self) -> Accepted {
+        self.accept_proxied(|| false).await
+    }
+
+    /// The same where `proxied` may say, whenever a connection has come, that a proxy is at its other end: then it counts
+    /// for no address until [`Pass::identify`].
+    pub async fn accept_proxied(&self, proxied: impl Fn() -> bool) -> Accepted {
         loop {
             poll_fn(|cx| self.gate.poll_room(cx)).await;
             match poll_fn(|cx| self.socket.poll_accept(cx)).await {
                 Ok((socket, peer)) => {
                     self.counts.accepted.fetch_add(1, Relaxed);
-                    match self.gate.enter(peer.ip()) {
+                    let pass = if proxied() { self.gate.enter_proxied() } else { self.gate.enter(peer.ip()) };
+                    match pass {
                         Ok(pass) => return Accepted { socket, peer, port: self.facts.get(), pass },
                         // Closed by the drop; the gate has counted it.
                         Err(Refused::Full | Refused::Address | Refused::Rate) => {}

@@ -114,8 +114,13 @@ pub struct Body(Bytes);
 #[derive(Clone, Debug)]
 enum Bytes {
     Fixed(&'static [u8]),
-    #[allow(dead_code, reason = "named before it is used")]
     Shared(Arc<[u8]>),
+}
+
+impl From<&[u8]> for Body {
+    fn from(bytes: &[u8]) -> Body {
+        Body(Bytes::Shared(bytes.into()))
+    }
 }
 
 impl Deref for Body {

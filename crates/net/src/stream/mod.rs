@@ -159,6 +159,16 @@ impl Stream {
         }
     }
 
+    /// What was read and not consumed, as long as nothing else has happened to the stream.
+    pub(crate) fn unread<'a>(&self, lent: &'a Scratch) -> &'a [u8] {
+        if each!(self, stream => stream.shared.holds()) { lent.input.data() } else { &[] }
+    }
+
+    /// The listener's facts, to be shared.
+    pub fn port(&self) -> &SharedPort {
+        each!(self, stream => &stream.shared.port)
+    }
+
     /// The next event: from what is buffered, else from one read after another until there is one. `Pending` when the
     /// peer is silent; unfinished input is in a block then (if nothing is queued). After an error there are no more events, but a last
     /// stream error can still be queued and flushed unless the transport itself failed.

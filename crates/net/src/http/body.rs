@@ -1,0 +1,229 @@
+//! Bodies of requests: of a known length, or in chunks (RFC 9112 sections 6 and 7.1).
+//!
+//! A body that is there whole is taken from the lent buffer where it lies; only one that comes in pieces is collected
+//! here, up to the limit of its path.
+//! Left out: trailers are read and thrown away, extensions of chunks too; other codings than `chunked`.
+//! The trap: a chunk's size that two programs read differently is how requests are smuggled. There is one form:
+//! hexadecimal digits, CRLF; nothing else ends a line.
+
+/// Bytes of extensions and trailers of one body before it is given up.
+const EXTRA_BYTES: u16 = 1024;
+
+/// Why a body was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyFault {
+    /// Its chunks have no proper form.
+    Malformed,
+    /// It is longer than allowed.
+    TooLong,
+}
+
+/// How the end of a body is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decoder {
+    /// So many bytes are missing.
+    Length(u64),
+    /// Chunks.
+    Chunked(Chunk),
+}
+
+/// Where in the chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    place: Place,
+    /// Bytes of this chunk that are missing; while the size is read, its value.
+    size: u32,
+    /// Bytes of extensions and trailers so far.
+    extra: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// The size; so many digits were read.
+    Size(u8),
+    Extension,
+    SizeEnd,
+    Data,
+    DataCr,
+    DataLf,
+    /// At the start of a trailer's line.
+    Trailer,
+    InTrailer,
+    TrailerEnd,
+    LastLf,
+    Done,
+}
+
+impl Decoder {
+    pub(crate) fn length(length: u64) -> Decoder {
+        Decoder::Length(length)
+    }
+
+    pub(crate) fn chunked() -> Decoder {
+        Decoder::Chunked(Chunk { place: Place::Size(0), size: 0, extra: 0 })
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self, Decoder::Length(0) | Decoder::Chunked(Chunk { place: Place::Done, .. }))
+    }
+
+    /// Moves what belongs to the body into `body`, which may have `limit` bytes. How many bytes of the input are done
+    /// with.
+    pub(crate) fn feed(
+        &mut self,
+        input: &[u8],
+        body: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<usize, BodyFault> {
+        match self {
+            Decoder::Length(missing) => {
+                let count = usize::try_from(*missing).unwrap_or(usize::MAX).min(input.len());
+                append(body, input.get(..count).unwrap_or_default(), limit)?;
+                *missing -= count as u64;
+                Ok(count)
+            }
+            Decoder::Chunked(chunk) => chunk.feed(input, body, limit),
+        }
+    }
+}
+
+fn append(body: &mut Vec<u8>, bytes: &[u8], limit: usize) -> Result<(), BodyFault> {
+    if body.len() + bytes.len() > limit {
+        return Err(BodyFault::TooLong);
+    }
+    body.extend_from_slice(bytes);
+    Ok(())
+}
+
+impl Chunk {
+    fn feed(&mut self, input: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<usize, BodyFault> {
+        let mut at = 0;
+        while let Some(&byte) = input.get(at)
+            && self.place != Place::Done
+        {
+            if self.place == Place::Data {
+                let count = (self.size as usize).min(input.len() - at);
+                append(body, input.get(at..at + count).unwrap_or_default(), limit)?;
+                // At most the size, which is a u32.
+                self.size -= count as u32;
+                at += count;
+                if self.size == 0 {
+                    self.place = Place::DataCr;
+                }
+                continue;
+            }
+            self.place = self.step(byte)?;
+            at += 1;
+            if self.place == Place::Data && body.len() + self.size as usize > limit {
+                return Err(BodyFault::TooLong);
+            }
+        }
+        Ok(at)
+    }
+
+    fn step(&mut self, byte: u8) -> Result<Place, BodyFault> {
+        let malformed = Err(BodyFault::Malformed);
+        match (self.place, byte) {
+            (Place::Size(digits), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                // Eight digits are a u32; leading zeros beyond that are a game.
+                if digits == 8 {
+                    return Err(BodyFault::TooLong);
+                }
+                let digit = char::from(byte).to_digit(16).unwrap_or(0);
+                self.size = self.size << 4 | digit;
+                Ok(Place::Size(digits + 1))
+            }
+            (Place::Size(1..), b'\r') | (Place::Extension, b'\r') => Ok(Place::SizeEnd),
+            (Place::Size(1..), b';') => Ok(Place::Extension),
+            (Place::SizeEnd, b'\n') => Ok(if self.size == 0 { Place::Trailer } else { Place::Data }),
+            (Place::DataCr, b'\r') => Ok(Place::DataLf),
+            (Place::DataLf, b'\n') => Ok(Place::Size(0)),
+            (Place::Trailer, b'\r') => Ok(Place::LastLf),
+            (Place::InTrailer, b'\r') => Ok(Place::TrailerEnd),
+            (Place::TrailerEnd, b'\n') => Ok(Place::Trailer),
+            (Place::LastLf, b'\n') => Ok(Place::Done),
+            (Place::Extension | Place::Trailer | Place::InTrailer, byte) if byte >= b' ' || byte == b'\t' => {
+                self.extra += 1;
+                if self.extra > EXTRA_BYTES {
+                    return malformed;
+                }
+                Ok(if self.place == Place::Extension { Place::Extension } else { Place::InTrailer })
+            }
+            _ => malformed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The body and how much of the input was taken, fed in pieces of `size`.
+    fn chunks(input: &[u8], size: usize) -> Result<(Vec<u8>, usize, bool), BodyFault> {
+        let (mut decoder, mut body, mut taken) = (Decoder::chunked(), Vec::new(), 0);
+        for piece in input.chunks(size) {
+            taken += decoder.feed(piece, &mut body, 100)?;
+        }
+        Ok((body, taken, decoder.is_done()))
+    }
+
+    #[test]
+    fn chunks_end_where_they_end_at_every_cut() {
+        let text = b"4\r\n<bod\r\n00a;name=\"x\"\r\ny rid='1'/\r\n1\r\n>\r\n0\r\nTrailer: x\r\n\r\nPOST";
+        for size in 1..text.len() {
+            let (body, taken, done) = chunks(text, size).unwrap();
+            assert_eq!(body, b"<body rid='1'/>", "{size}");
+            assert_eq!((taken, done), (text.len() - 4, true), "{size}");
+        }
+        assert_eq!(chunks(b"0\r\n\r\n", 9), Ok((Vec::new(), 5, true)));
+        assert_eq!(chunks(b"5\r\nab", 9), Ok((b"ab".to_vec(), 5, false)));
+    }
+
+    #[test]
+    fn chunks_have_one_form() {
+        for text in [
+            "\r\n",
+            " 1\r\na\r\n0\r\n\r\n",
+            "0x1\r\na\r\n0\r\n\r\n",
+            "-1\r\n",
+            "+1\r\n",
+            "g\r\n",
+            "1 \r\na\r\n",
+            "1\na\r\n",
+            "1\r\rna",
+            "1\r\nab\r\n",
+            "1\r\na\n0\r\n\r\n",
+            "0\r\n\n",
+            "0\r\nA: b\n\r\n",
+            "1;a\nb\r\n",
+            ";\r\n",
+        ] {
+            assert_eq!(chunks(text.as_bytes(), 1), Err(BodyFault::Malformed), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_body_is_given_up_before_it_is_read() {
+        assert_eq!(chunks(b"65\r\n", 1), Err(BodyFault::TooLong), "101 bytes");
+        assert_eq!(chunks(b"000000001\r\n", 1), Err(BodyFault::TooLong));
+        assert_eq!(chunks(b"ffffffff\r\n", 1), Err(BodyFault::TooLong));
+        let many = b"1\r\na\r\n".repeat(101);
+        assert_eq!(chunks(&many, 7), Err(BodyFault::TooLong));
+        let extension = [b"1;".as_slice(), &[b'x'; 2000]].concat();
+        assert_eq!(chunks(&extension, 7), Err(BodyFault::Malformed));
+        let trailer = [b"0\r\n".as_slice(), &b"a: b\r\n".repeat(400)].concat();
+        assert_eq!(chunks(&trailer, 7), Err(BodyFault::Malformed));
+        let (mut decoder, mut body) = (Decoder::length(101), Vec::new());
+        assert_eq!(decoder.feed(&[b'x'; 101], &mut body, 100), Err(BodyFault::TooLong));
+    }
+
+    #[test]
+    fn a_known_length_takes_no_byte_more() {
+        let (mut decoder, mut body) = (Decoder::length(5), Vec::new());
+        assert_eq!(decoder.feed(b"abc", &mut body, 100), Ok(3));
+        assert!(!decoder.is_done());
+        assert_eq!(decoder.feed(b"deGET", &mut body, 100), Ok(2));
+        assert!(decoder.is_done());
+        assert_eq!(body, b"abcde");
+    }
+}

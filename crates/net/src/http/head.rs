@@ -1,0 +1,445 @@
+//! The head of a request: what of it matters here, and everything that makes it a risk (RFC 9110, RFC 9112).
+//!
+//! Refused: more than 16 kB or 64 fields, line ends other than CRLF, folded lines, no `Host` or two in HTTP/1.1, a length
+//! that is no number or is given twice, a length beside chunks, other codings, chunks in HTTP/1.0, expectations that are
+//! none. So there are no two opinions on where a request ends (section 11.2, "Request Smuggling").
+//!
+//! Left out: everything about requests that are not for BOSH or WebSocket; they are for whoever serves the rest, who parses
+//! them by himself.
+//! The trap: paths are compared as they are written. `//bosh`, `/bosh/..` and `/%62osh` are other paths, and stay that.
+
+use super::forwarded::Remote;
+use super::origins::{Cors, Origins};
+use crate::networks::Networks;
+
+/// The longest head, in bytes.
+pub(crate) const HEAD_BYTES: usize = 16 * 1024;
+/// Most fields of a head.
+const FIELDS: usize = 64;
+
+/// What a path is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// `/bosh`, `/http-bind`.
+    Bosh,
+    /// `/ws`, `/xmpp-websocket`.
+    WebSocket,
+    /// Everything else.
+    Other,
+}
+
+impl Route {
+    /// What a path is for. A query behind it does not matter, nor one slash at its end.
+    pub fn of(path: &str) -> Route {
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        match path.strip_suffix('/').unwrap_or(path) {
+            "/bosh" | "/http-bind" => Route::Bosh,
+            "/ws" | "/xmpp-websocket" => Route::WebSocket,
+            _ => Route::Other,
+        }
+    }
+}
+
+/// Why a request is refused. Its connection ends with the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) why: &'static str,
+}
+
+const fn refusal(status: u16, why: &'static str) -> Refusal {
+    Refusal { status, why }
+}
+
+pub(crate) const TOO_LARGE: Refusal = refusal(431, "the head of the request is too large");
+
+/// A method, as far as anybody here cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Get,
+    Head,
+    Post,
+    Options,
+    Other,
+}
+
+/// How a body is delimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    Known(u64),
+    Chunked,
+}
+
+/// What of a head is needed once it is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) route: Route,
+    pub(crate) method: Method,
+    pub(crate) length: Length,
+    /// The body comes only after a `100 Continue`.
+    pub(crate) expects: bool,
+    pub(crate) remote: Remote,
+    pub(crate) manners: Manners,
+    /// Bytes of the head.
+    pub(crate) bytes: usize,
+}
+
+/// How an answer is to be worded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manners {
+    pub(crate) cors: Cors,
+    pub(crate) gzip: bool,
+    /// Another request may follow.
+    pub(crate) keep: bool,
+    /// HTTP/1.0 has to be told that the connection stays.
+    pub(crate) old: bool,
+    /// Without its body (HEAD).
+    pub(crate) bare: bool,
+}
+
+/// A head and the fields in it.
+pub(crate) struct Fields<'a, 'b> {
+    pub(crate) request: httparse::Request<'a, 'b>,
+}
+
+impl<'a> Fields<'a, '_> {
+    /// All fields, names in any case.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + Clone {
+        self.request.headers.iter().map(|header| (header.name, header.value))
+    }
+
+    fn all(&self, name: &'static str) -> impl Iterator<Item = &'a [u8]> {
+        self.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The value of a field that may stand there once. Two of them are none.
+    pub(crate) fn get(&self, name: &'static str) -> Option<&'a str> {
+        let mut all = self.all(name);
+        let value = all.next()?;
+        if all.next().is_some() { None } else { std::str::from_utf8(value).ok() }
+    }
+
+    /// Whether a field that is a list has this word.
+    fn lists(&self, name: &'static str, word: &str) -> bool {
+        let words = self.all(name).flat_map(|value| value.split(|byte| *byte == b','));
+        words.into_iter().any(|value| value.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+    }
+}
+
+/// What decides about a request besides the request.
+pub(crate) struct Rules<'a> {
+    pub(crate) origins: &'a Origins,
+    pub(crate) trusted: &'a Networks,
+    pub(crate) gzip: bool,
+    pub(crate) bosh: bool,
+    pub(crate) websocket: bool,
+}
+
+/// What the first bytes are.
+pub(crate) enum Start {
+    /// Not enough yet. Empty lines in front of a request are to be dropped (RFC 9112 section 2.2).
+    More { skip: usize },
+    /// The preface of HTTP/2 (RFC 9113 section 3.4).
+    Http2,
+    /// A whole head of so many bytes.
+    Head(usize),
+}
+
+/// Looks for the end of a head. `seen` bytes were looked at before.
+pub(crate) fn start(bytes: &[u8], seen: usize) -> Result<Start, Refusal> {
+    let skip = bytes.chunks(2).take_while(|pair| *pair == b"\r\n").count() * 2;
+    if skip > 0 {
+        return Ok(Start::More { skip });
+    }
+    match bytes.first() {
+        None => return Ok(Start::More { skip: 0 }),
+        // Whoever speaks TLS or noise to this port need not be waited for.
+        Some(byte) if !byte.is_ascii_uppercase() && !byte.is_ascii_lowercase() && *byte != b'\r' => {
+            return Err(refusal(400, "this is not HTTP"));
+        }
+        Some(_) => {}
+    }
+    let preface = b"PRI * HTTP/2.0\r\n";
+    if bytes.starts_with(preface) {
+        return Ok(Start::Http2);
+    }
+    let from = seen.saturating_sub(3);
+    let fresh = bytes.get(from..).unwrap_or_default();
+    let end = fresh.windows(4).position(|window| window == b"\r\n\r\n").map(|at| from + at + 4);
+    match end {
+        Some(end) if end <= HEAD_BYTES => Ok(Start::Head(end)),
+        Some(_) => Err(TOO_LARGE),
+        None if bytes.len() >= HEAD_BYTES => Err(TOO_LARGE),
+        None => Ok(Start::More { skip: 0 }),
+    }
+}
+
+/// Reads a whole head. `handle` gets the fields while they are there; what is not for BOSH or WebSocket is `None`.
+pub(crate) fn read<T>(
+    head: &[u8],
+    rules: &Rules<'_>,
+    remote: Remote,
+    handle: impl FnOnce(Request, &Fields<'_, '_>) -> T,
+) -> Result<Option<T>, Refusal> {
+    let mut storage = [httparse::EMPTY_HEADER; FIELDS];
+    let mut request = httparse::Request::new(&mut storage);
+    match request.parse(head) {
+        Ok(httparse::Status::Complete(bytes)) if bytes == head.len() => {}
+        Err(httparse::Error::TooManyHeaders) => return Err(TOO_LARGE),
+        _ => return Err(refusal(400, "the head of the request is malformed")),
+    }
+    let bare = head.windows(2).any(|pair| pair[1] == b'\n' && pair[0] != b'\r');
+    if bare {
+        return Err(refusal(400, "a line of the head does not end with CRLF"));
+    }
+    let fields = Fields { request };
+    let (target, path) = target(fields.request.path.unwrap_or_default());
+    let route = match Route::of(path) {
+        Route::Bosh if rules.bosh => Route::Bosh,
+        Route::WebSocket if rules.websocket => Route::WebSocket,
+        _ => return Ok(None),
+    };
+    let request = judge(&fields, rules, remote, route, target, head.len())?;
+    Ok(Some(handle(request, &fields)))
+}
+
+/// The authority and the path of a request's target: `/path` or `http://authority/path` (RFC 9112 section 3.2).
+fn target(target: &str) -> (Option<&str>, &str) {
+    let Some(rest) = target.strip_prefix("http://").or_else(|| target.strip_prefix("https://")) else {
+        return (None, target);
+    };
+    let at = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at_checked(at).unwrap_or((rest, ""));
+    (Some(authority), path)
+}
+
+fn judge(
+    fields: &Fields<'_, '_>,
+    rules: &Rules<'_>,
+    remote: Remote,
+    route: Route,
+    authority: Option<&str>,
+    bytes: usize,
+) -> Result<Request, Refusal> {
+    let old = fields.request.version == Some(0);
+    let hosts = fields.all("host").count();
+    if hosts > 1 || (hosts == 0 && !old) {
+        return Err(refusal(400, "a request has one Host"));
+    }
+    let length = length(fields, old)?;
+    let expects = match fields.get("expect") {
+        None if fields.all("expect").next().is_none() => false,
+        Some(value) if value.eq_ignore_ascii_case("100-continue") => !old,
+        _ => return Err(refusal(417, "the only expectation is 100-continue")),
+    };
+    let coded = fields.all("content-encoding").any(|value| !value.eq_ignore_ascii_case(b"identity"));
+    if coded {
+        return Err(refusal(415, "the body of a request is not compressed"));
+    }
+    let method = match fields.request.method.unwrap_or_default() {
+        "GET" => Method::Get,
+        "HEAD" => Method::Head,
+        "POST" => Method::Post,
+        "OPTIONS" => Method::Options,
+        _ => Method::Other,
+    };
+    let host = authority.or_else(|| fields.get("host"));
+    let origin = fields.get("origin");
+    let doubled = origin.is_none() && fields.all("origin").next().is_some();
+    let cors = if doubled { None } else { rules.origins.judge(origin, host) };
+    let Some(cors) = cors else {
+        return Err(refusal(403, "pages of this origin may not use this server"));
+    };
+    let keep =
+        if old { fields.lists("connection", "keep-alive") } else { !fields.lists("connection", "close") };
+    let gzip = rules.gzip && fields.all("accept-encoding").any(accepts_gzip);
+    let manners = Manners { cors, gzip, keep, old, bare: method == Method::Head };
+    let remote = remote.behind(rules.trusted, fields.iter());
+    Ok(Request { route, method, length, expects, remote, manners, bytes })
+}
+
+/// RFC 9112 section 6.3, without the leniency.
+fn length(fields: &Fields<'_, '_>, old: bool) -> Result<Length, Refusal> {
+    let mut lengths = fields.all("content-length");
+    let known = match (lengths.next(), lengths.next()) {
+        (None, _) => None,
+        (Some(text), None) => Some(text),
+        (Some(_), Some(_)) => return Err(refusal(400, "a body has one length")),
+    };
+    let mut codings = fields.all("transfer-encoding");
+    match (codings.next(), codings.next()) {
+        (None, _) => {}
+        (Some(_), _) if known.is_some() => {
+            return Err(refusal(400, "a body has a length or chunks, not both"));
+        }
+        (Some(_), _) if old => return Err(refusal(400, "HTTP/1.0 has no chunks")),
+        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => return Ok(Length::Chunked),
+        _ => return Err(refusal(501, "the only transfer coding is chunked")),
+    }
+    let Some(text) = known else { return Ok(Length::Known(0)) };
+    let digits = !text.is_empty() && text.len() <= 18 && text.iter().all(u8::is_ascii_digit);
+    let value = std::str::from_utf8(text).ok().filter(|_| digits).and_then(|text| text.parse().ok());
+    value.map(Length::Known).ok_or(refusal(400, "the length of the body is not a number"))
+}
+
+/// Whether one `Accept-Encoding` (RFC 9110 section 12.5.3) takes gzip.
+pub(crate) fn accepts_gzip(value: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(value) else { return false };
+    text.split(',').any(|one| {
+        let mut parts = one.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+        named && weight.is_none_or(|weight| weight.parse::<f32>().is_ok_and(|weight| weight > 0.0))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Rules<'_> =
+        Rules { origins: &Origins::Any, trusted: &Networks::NONE, gzip: true, bosh: true, websocket: true };
+
+    fn from() -> Remote {
+        Remote { peer: "192.0.2.1:1".parse().unwrap(), secure: false }
+    }
+
+    fn parse(head: &str) -> Result<Option<Request>, u16> {
+        let end = match start(head.as_bytes(), 0).map_err(|refusal| refusal.status)? {
+            Start::Head(end) => end,
+            Start::Http2 | Start::More { .. } => return Ok(None),
+        };
+        let read = read(&head.as_bytes()[..end], &RULES, from(), |request, _| request);
+        read.map_err(|refusal| refusal.status)
+    }
+
+    fn post(more: &str) -> Result<Option<Request>, u16> {
+        parse(&format!("POST /bosh HTTP/1.1\r\nHost: example.org\r\n{more}\r\n"))
+    }
+
+    #[test]
+    fn the_example_of_the_specification_is_read() {
+        // XEP-0124, example 1.
+        let request = parse(
+            "POST /http-bind HTTP/1.1\r\nHost: httpcm.example.com\r\nAccept-Encoding: gzip, deflate\r\n\
+             Content-Type: text/xml; charset=utf-8\r\nContent-Length: 483\r\n\r\n<body",
+        );
+        let request = request.unwrap().unwrap();
+        assert_eq!(request.route, Route::Bosh);
+        assert_eq!((request.method, request.length), (Method::Post, Length::Known(483)));
+        let Manners { gzip, keep, old, bare, .. } = request.manners;
+        assert_eq!([gzip, keep, old, bare], [true, true, false, false]);
+    }
+
+    #[test]
+    fn paths_are_compared_as_they_are_written() {
+        for path in ["/bosh", "/bosh/", "/http-bind", "/bosh?x=1", "/http-bind/?"] {
+            assert_eq!(Route::of(path), Route::Bosh, "{path}");
+        }
+        for path in ["/ws", "/ws/", "/xmpp-websocket", "/ws?token=x"] {
+            assert_eq!(Route::of(path), Route::WebSocket, "{path}");
+        }
+        for path in [
+            "",
+            "/",
+            "//bosh",
+            "/bosh//",
+            "/bosh/..",
+            "/bosh/../bosh",
+            "/./bosh",
+            "/%62osh",
+            "/bosh%2f",
+            "/BOSH",
+            "/bosh;x",
+            "/wss",
+            "bosh",
+            "*",
+            "/bosh/x",
+            "/ws/../bosh",
+        ] {
+            assert_eq!(Route::of(path), Route::Other, "{path}");
+        }
+        assert!(parse("POST http://example.org/bosh HTTP/1.1\r\nHost: other\r\n\r\n").unwrap().is_some());
+        assert!(parse("POST http://example.org HTTP/1.1\r\nHost: x\r\n\r\n").unwrap().is_none());
+        assert!(parse("GET /metrics HTTP/1.1\r\n\r\n").unwrap().is_none(), "that is for others to judge");
+    }
+
+    #[test]
+    fn no_request_has_two_ends() {
+        for (more, status) in [
+            ("Content-Length: 5\r\nContent-Length: 5\r\n", 400),
+            ("Content-Length: 5\r\nContent-Length: 6\r\n", 400),
+            ("Content-Length: 5, 5\r\n", 400),
+            ("Content-Length: +5\r\n", 400),
+            ("Content-Length: -5\r\n", 400),
+            ("Content-Length: 0x5\r\n", 400),
+            ("Content-Length: 5 5\r\n", 400),
+            ("Content-Length:\r\n", 400),
+            ("Content-Length: 99999999999999999999\r\n", 400),
+            ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", 400),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", 400),
+            ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", 501),
+            ("Transfer-Encoding: gzip, chunked\r\n", 501),
+            ("Transfer-Encoding: xchunked\r\n", 501),
+            ("Transfer-Encoding: chunked, identity\r\n", 501),
+            ("Transfer-Encoding : chunked\r\n", 400),
+            ("Transfer-Encoding: chunked\r\n folded\r\n", 400),
+            ("X: a\r\n\tb\r\n", 400),
+            ("X: a\nContent-Length: 5\r\n", 400),
+            ("X: a\rContent-Length: 5\r\n", 400),
+            ("X: a\0b\r\n", 400),
+            ("Host: other.example\r\n", 400),
+            ("Expect: something\r\n", 417),
+            ("Content-Encoding: gzip\r\n", 415),
+        ] {
+            assert_eq!(post(more).map(|_| ()), Err(status), "{more:?}");
+        }
+        let old = "POST /bosh HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(parse(old).map(|_| ()), Err(400));
+        assert_eq!(parse("POST /bosh HTTP/1.1\r\n\r\n").map(|_| ()), Err(400), "no Host");
+        assert_eq!(parse("POST /bosh HTTP/1.1\r\nHost: x\r\n\n").map(|_| ()), Ok(()), "not finished");
+        let chunked = post("Transfer-Encoding: Chunked\r\n").unwrap().unwrap();
+        assert_eq!(chunked.length, Length::Chunked);
+    }
+
+    #[test]
+    fn floods_of_fields_are_refused() {
+        let many = "X: y\r\n".repeat(FIELDS);
+        assert_eq!(post(&many).map(|_| ()), Err(431));
+        assert!(post(&"X: y\r\n".repeat(FIELDS - 1)).is_ok());
+        assert_eq!(post(&format!("X: {}\r\n", "y".repeat(HEAD_BYTES))).map(|_| ()), Err(431));
+        let endless = format!("POST /bosh HTTP/1.1\r\nX: {}", "y".repeat(HEAD_BYTES));
+        assert_eq!(start(endless.as_bytes(), 0).map(|_| ()).unwrap_err().status, 431);
+    }
+
+    #[test]
+    fn connections_stay_or_end_as_the_version_says() {
+        let keep = |head: &str| parse(head).unwrap().unwrap().manners.keep;
+        assert!(keep("POST /bosh HTTP/1.1\r\nHost: x\r\n\r\n"));
+        assert!(!keep("POST /bosh HTTP/1.1\r\nHost: x\r\nConnection: foo, Close\r\n\r\n"));
+        assert!(!keep("POST /bosh HTTP/1.0\r\n\r\n"));
+        assert!(keep("POST /bosh HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n"));
+    }
+
+    #[test]
+    fn gzip_is_used_only_where_it_is_taken() {
+        for value in ["gzip", "deflate, gzip;q=0.5", "GZIP", "br, gzip"] {
+            assert!(accepts_gzip(value.as_bytes()), "{value}");
+        }
+        for value in ["", "deflate", "gzip;q=0", "gzip; q=0.000", "x-gzipped", "identity"] {
+            assert!(!accepts_gzip(value.as_bytes()), "{value}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_head_is_found_at_every_cut() {
+        let head = b"GET /ws HTTP/1.1\r\nHost: x\r\n\r\n";
+        for cut in 1..head.len() {
+            assert!(matches!(start(&head[..cut], 0), Ok(Start::More { skip: 0 })), "{cut}");
+            assert!(matches!(start(head, cut), Ok(Start::Head(end)) if end == head.len()), "{cut}");
+        }
+        assert!(matches!(start(b"\r\n\r\nGET", 0), Ok(Start::More { skip: 4 })));
+        assert!(matches!(start(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0), Ok(Start::Http2)));
+        assert_eq!(start(b"\x16\x03\x01", 0).err().unwrap().status, 400, "TLS on a plain port");
+    }
+}

@@ -1,0 +1,52 @@
+//! HTTP/1.1 for BOSH and WebSocket: RFC 9110, RFC 9112, over any [`Stream`]; everything else is handed on.
+//!
+//! A [`Connection`] is one future for a connection of a listener. It owns no buffer while it waits, so a BOSH session with its
+//! held request costs little more than its socket. What it does not know itself (other paths, HTTP/2) it gives away with
+//! every byte that was read: [`Site::other`] puts [`Bytes`] under a library of HTTP.
+//!
+//! | File | What |
+//! | --- | --- |
+//! | `head` | the head of a request, and what makes it a risk |
+//! | `look` | what a head asks for |
+//! | `body` | lengths and chunks |
+//! | `forwarded` | who is behind a proxy |
+//! | `origins` | which web pages may come |
+//! | `reply` | answers, gzip |
+//! | `alarms` | deadlines, one sweep a second |
+//! | `connection` | the future |
+//! | `bytes` | a stream for a library |
+//!
+//! The trap: what comes in here may come through the library too, on a connection that began with a page. Whoever changes a
+//! rule changes it for both.
+
+mod alarms;
+mod body;
+mod bytes;
+mod connection;
+#[cfg(test)]
+mod connection_tests;
+mod forwarded;
+#[cfg(test)]
+mod harness;
+mod head;
+mod look;
+mod origins;
+mod reply;
+mod site;
+
+pub use bytes::Bytes;
+pub use connection::Connection;
+pub use forwarded::Remote;
+pub use head::Route;
+pub use origins::Origins;
+pub use reply::{GUARDS, GZIP_BYTES, PREFLIGHT, gzip};
+pub use site::{Http, HttpCounts, Settings, Site};
+
+/// What a browser sees at the path of BOSH.
+pub const BOSH_PAGE: &str =
+    "This is a BOSH connection manager (XEP-0124). XMPP clients talk to it with POST.\n";
+
+/// True when a value of `Accept-Encoding` takes gzip.
+pub fn accepts_gzip(value: &[u8]) -> bool {
+    head::accepts_gzip(value)
+}

@@ -1,0 +1,260 @@
+//! The PROXY protocol, versions 1 and 2: a load balancer says in front of everything else who its client is.
+//!
+//! <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>, sections 2.1 and 2.2. The header stands before TLS and
+//! before XMPP or HTTP, so it is read from the socket to its last byte and not one further: what follows may be a
+//! TLS record. Of the TLVs only `PP2_TYPE_SSL` is read: whether the client's side is encrypted.
+//!
+//! Left out: UNIX sockets and datagrams as clients, checksums (`PP2_TYPE_CRC32C`), names of certificates.
+//! The trap: whoever can write the header can be anybody. A caller reads it only from addresses that it trusts, and never
+//! guesses whether there is one (section 2: a receiver expects it always or never).
+
+use crate::stream::wire::Wire;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use tokio::net::TcpStream;
+
+/// What a header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announced {
+    /// The proxy speaks for itself (a health check), or does not know its client.
+    Itself,
+    /// It speaks for a client.
+    Client {
+        /// The client's address.
+        peer: SocketAddr,
+        /// The client's connection to the proxy is encrypted.
+        secure: bool,
+    },
+}
+
+/// The first twelve bytes of version 2.
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+/// The longest header of version 1, with CRLF.
+const LINE_BYTES: usize = 107;
+/// Version 2 allows 65535 bytes of addresses and TLVs. Certificates' names make some hundred.
+const REST_BYTES: usize = 4096;
+/// Type of the TLV about the client's encryption, and its bit for "it is".
+const SSL: u8 = 0x20;
+const CLIENT_SSL: u8 = 0x01;
+
+/// What is to be done next with a header that has begun.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// So many bytes belong to it in any case.
+    Need(usize),
+    Done(Announced),
+    Bad,
+}
+
+/// Reads one header from a socket that was just accepted. Not one byte behind it is taken.
+///
+/// # Errors
+/// `InvalidData` when there is no proper header, and what the socket says. It has no deadline of its own.
+pub async fn read(socket: &mut TcpStream) -> io::Result<Announced> {
+    let mut header = Vec::with_capacity(LINE_BYTES);
+    loop {
+        let missing = match step(&header) {
+            Step::Done(announced) => return Ok(announced),
+            Step::Bad => return Err(io::ErrorKind::InvalidData.into()),
+            Step::Need(missing) => missing,
+        };
+        let have = header.len();
+        header.resize(have + missing, 0);
+        let room = header.get_mut(have..).unwrap_or_default();
+        let count = poll_fn(|cx| Wire::poll_read(socket, cx, room)).await?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        header.truncate(have + count);
+    }
+}
+
+fn step(header: &[u8]) -> Step {
+    // Both versions have at least 15 bytes.
+    let Some((start, rest)) = header.split_first_chunk::<12>() else { return Step::Need(12 - header.len()) };
+    if start == SIGNATURE { binary(rest) } else { text(header) }
+}
+
+/// Version 1, section 2.1.
+fn text(header: &[u8]) -> Step {
+    let Some(line) = header.strip_suffix(b"\r\n") else {
+        let fits = header.starts_with(b"PROXY ") && header.len() < LINE_BYTES;
+        return if fits { Step::Need(1) } else { Step::Bad };
+    };
+    let announced = || {
+        let mut words = std::str::from_utf8(line.strip_prefix(b"PROXY ")?).ok()?.split(' ');
+        let family = words.next()?;
+        if family == "UNKNOWN" {
+            return Some(Announced::Itself);
+        }
+        let [source, target, port, target_port] =
+            [words.next()?, words.next()?, words.next()?, words.next()?];
+        let _: u16 = target_port.parse().ok()?;
+        let (ip, other): (IpAddr, IpAddr) = (source.parse().ok()?, target.parse().ok()?);
+        let fits = match family {
+            "TCP4" => ip.is_ipv4() && other.is_ipv4(),
+            "TCP6" => ip.is_ipv6() && other.is_ipv6(),
+            _ => false,
+        };
+        let peer = SocketAddr::new(ip.to_canonical(), port.parse().ok()?);
+        (fits && words.next().is_none()).then_some(Announced::Client { peer, secure: false })
+    };
+    announced().map_or(Step::Bad, Step::Done)
+}
+
+/// Version 2 behind its signature, section 2.2.
+fn binary(rest: &[u8]) -> Step {
+    let Some((&[command, family, high, low], rest)) = rest.split_first_chunk::<4>() else {
+        return Step::Need(4 - rest.len());
+    };
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if length > REST_BYTES || command >> 4 != 2 {
+        return Step::Bad;
+    }
+    let Some(missing) = length.checked_sub(rest.len()) else { return Step::Bad };
+    if missing > 0 {
+        return Step::Need(missing);
+    }
+    match (command & 15, family) {
+        // LOCAL: whatever stands behind it is skipped. UNSPEC and UNIX: nobody that we could name.
+        (0, _) | (1, 0x00 | 0x31) => Step::Done(Announced::Itself),
+        (1, 0x11) => match rest.split_first_chunk::<12>() {
+            Some((&[a, b, c, d, _, _, _, _, high, low, _, _], more)) => {
+                client(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), [high, low], more)
+            }
+            None => Step::Bad,
+        },
+        (1, 0x21) => match rest.split_first_chunk::<36>() {
+            Some((addresses, more)) => {
+                // Two addresses, two ports; the client's are first.
+                let (Some(source), Some([high, low, _, _])) =
+                    (addresses.first_chunk::<16>(), addresses.last_chunk::<4>())
+                else {
+                    return Step::Bad;
+                };
+                let ip = IpAddr::V6(Ipv6Addr::from(*source)).to_canonical();
+                client(ip, [*high, *low], more)
+            }
+            None => Step::Bad,
+        },
+        _ => Step::Bad,
+    }
+}
+
+fn client(ip: IpAddr, port: [u8; 2], mut more: &[u8]) -> Step {
+    let mut secure = false;
+    while !more.is_empty() {
+        let Some((&[kind, high, low], rest)) = more.split_first_chunk::<3>() else { return Step::Bad };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let Some((value, rest)) = rest.split_at_checked(length) else { return Step::Bad };
+        if kind == SSL {
+            secure = value.first().is_some_and(|bits| bits & CLIENT_SSL != 0);
+        }
+        more = rest;
+    }
+    Step::Done(Announced::Client { peer: SocketAddr::new(ip, u16::from_be_bytes(port)), secure })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds a header as `read` would; the outcome and how much was taken.
+    fn feed(bytes: &[u8]) -> (Step, usize) {
+        let mut have = 0;
+        loop {
+            match step(&bytes[..have]) {
+                Step::Need(more) if have + more <= bytes.len() => have += more,
+                done => return (done, have),
+            }
+        }
+    }
+
+    fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+        let mut bytes = SIGNATURE.to_vec();
+        bytes.extend([command, family]);
+        bytes.extend((rest.len() as u16).to_be_bytes());
+        bytes.extend(rest);
+        bytes
+    }
+
+    const IPV4: &[u8] = &[192, 0, 2, 1, 198, 51, 100, 1, 0xDC, 0x04, 0x01, 0xBB];
+
+    fn client_of(text: &str, secure: bool) -> Step {
+        Step::Done(Announced::Client { peer: text.parse().unwrap(), secure })
+    }
+
+    #[test]
+    fn version_one_is_read_to_its_last_byte() {
+        let line = b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\n".to_vec();
+        let mut more = line.clone();
+        more.extend(b"\x16\x03\x01 a TLS record");
+        assert_eq!(feed(&more), (client_of("192.0.2.1:56324", false), line.len()));
+        let six = b"PROXY TCP6 2001:db8::1 2001:db8::2 1 65535\r\n";
+        assert_eq!(feed(six).0, client_of("[2001:db8::1]:1", false));
+        assert_eq!(feed(b"PROXY UNKNOWN\r\n").0, Step::Done(Announced::Itself));
+        assert_eq!(
+            feed(b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\nx"),
+            (Step::Done(Announced::Itself), 43)
+        );
+    }
+
+    #[test]
+    fn version_one_has_no_second_reading() {
+        for line in [
+            "GET / HTTP/1.1\r\n\r\n",
+            "PROXY TCP4 192.0.2.1 198.51.100.1 56324\r\n",
+            "PROXY TCP4 192.0.2.1 198.51.100.1 56324 443 1\r\n",
+            "PROXY TCP4 192.0.2.1  198.51.100.1 56324 443\r\n",
+            "PROXY TCP4 2001:db8::1 2001:db8::2 1 2\r\n",
+            "PROXY TCP6 192.0.2.1 198.51.100.1 56324 443\r\n",
+            "PROXY TCP4 192.0.2.1 198.51.100.1 65536 443\r\n",
+            "PROXY UDP4 192.0.2.1 198.51.100.1 1 443\r\n",
+            "proxy TCP4 192.0.2.1 198.51.100.1 1 443\r\n",
+            "PROXY  TCP4\r\n         ",
+        ] {
+            assert_eq!(feed(line.as_bytes()).0, Step::Bad, "{line:?}");
+        }
+        let endless = [b"PROXY UNKNOWN ".as_slice(), &[b'x'; 200]].concat();
+        assert_eq!(feed(&endless), (Step::Bad, LINE_BYTES));
+    }
+
+    #[test]
+    fn version_two_is_read_to_its_last_byte() {
+        let mut bytes = v2(0x21, 0x11, IPV4);
+        let length = bytes.len();
+        bytes.extend(b"\x16\x03\x01");
+        assert_eq!(feed(&bytes), (client_of("192.0.2.1:56324", false), length));
+        let mut six = [0x20, 1, 0xD, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7].repeat(2);
+        six.extend([0, 80, 1, 187]);
+        assert_eq!(feed(&v2(0x21, 0x21, &six)).0, client_of("[2001:db8::7]:80", false));
+        assert_eq!(feed(&v2(0x20, 0x00, b"")).0, Step::Done(Announced::Itself));
+        assert_eq!(feed(&v2(0x20, 0x11, IPV4)).0, Step::Done(Announced::Itself), "LOCAL");
+        assert_eq!(feed(&v2(0x21, 0x00, b"whatever")).0, Step::Done(Announced::Itself));
+    }
+
+    #[test]
+    fn the_client_side_may_be_encrypted() {
+        let with = |value: &[u8]| {
+            let mut rest = IPV4.to_vec();
+            rest.extend([0x05, 0, 2, 1, 2, SSL, 0, value.len() as u8]);
+            rest.extend(value);
+            feed(&v2(0x21, 0x11, &rest)).0
+        };
+        assert_eq!(with(&[1, 0, 0, 0, 0]), client_of("192.0.2.1:56324", true));
+        assert_eq!(with(&[0, 0, 0, 0, 0]), client_of("192.0.2.1:56324", false));
+        assert_eq!(with(&[]), client_of("192.0.2.1:56324", false));
+    }
+
+    #[test]
+    fn version_two_with_a_fault_is_refused() {
+        assert_eq!(feed(&v2(0x11, 0x11, IPV4)).0, Step::Bad, "another version");
+        assert_eq!(feed(&v2(0x22, 0x11, IPV4)).0, Step::Bad, "another command");
+        assert_eq!(feed(&v2(0x21, 0x12, IPV4)).0, Step::Bad, "datagrams");
+        assert_eq!(feed(&v2(0x21, 0x11, &IPV4[..11])).0, Step::Bad, "a short address");
+        assert_eq!(feed(&v2(0x21, 0x11, &[IPV4, &[SSL, 0, 9, 1]].concat())).0, Step::Bad, "a long TLV");
+        assert_eq!(feed(&v2(0x21, 0x11, &[IPV4, &[SSL, 0]].concat())).0, Step::Bad, "half a TLV");
+        assert_eq!(feed(&v2(0x21, 0x00, &vec![0; REST_BYTES + 1])).0, Step::Bad, "a long header");
+    }
+}
