@@ -152,8 +152,7 @@ export async function signOut() {
   }
 }
 
-/// Uses a command; its sentence about what was done.
+/// Uses a command of a domain, of the default one if none is given; its output, with a `note` about what was done.
 export async function command(name, values = {}, domain = "") {
-  const body = domain ? { domain, values } : { values };
-  return post(`/commands/${part(name)}`, body);
+  return post(`/commands/${part(name)}${query({ domain })}`, values);
 }

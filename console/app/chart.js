@@ -35,7 +35,7 @@ export class Chart {
       },
       this.svg,
     );
-    const unit = { rate: "per second" }[spec.kind];
+    const unit = spec.kind === "rate" ? "per second" : spec.per;
     this.element = h(
       "section.chart.card",
       { "aria-label": spec.title },
@@ -72,7 +72,7 @@ export class Chart {
     }[event.key];
     if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    this.board.point(to);
+    this.board.point(to, true);
   }
 
   /// Draws anew from the board's history.
@@ -154,9 +154,13 @@ export class Chart {
 
     const said = series.map(([, label], i) => `${series.length > 1 ? `${label} ` : ""}${value(now[i], kind)}`).join(", ");
     const time = history.end ? clock(history.end - (samples - 1 - index) * history.step) : "";
-    this.plot.setAttribute("aria-valuemax", samples - 1);
-    this.plot.setAttribute("aria-valuenow", index);
-    this.plot.setAttribute("aria-valuetext", `${time}: ${said}`);
+    // A screen reader reads each change of what has the focus; without a key nothing new is to be read.
+    if (document.activeElement !== this.plot || this.told !== at) {
+      this.plot.setAttribute("aria-valuemax", samples - 1);
+      this.plot.setAttribute("aria-valuenow", index);
+      this.plot.setAttribute("aria-valuetext", `${time}: ${said}`);
+    }
+    this.told = at;
 
     const marks = [];
     if (at !== null && this.width) {

@@ -53,11 +53,12 @@ export function value(n, kind) {
   return unit ? `${text}${unit === "%" || unit === "/s" ? "" : SPACE}${unit}` : text;
 }
 
+const bare = (text) => text.replace(/\.(\d*[1-9])?0+(?!\d)/, (_, kept) => (kept ? `.${kept}` : ""));
 /// For an axis: short.
 export function short(n, kind) {
-  if (kind === "bytes" || kind === "seconds" || kind === "percent") return n === 0 ? "0" : value(n, kind);
+  if (kind === "bytes" || kind === "seconds" || kind === "percent") return n === 0 ? "0" : bare(value(n, kind));
   const [scale, unit] = scaled(n, THOUSANDS);
-  return three(scale) + unit;
+  return bare(three(scale)) + unit;
 }
 
 export const count = (n) => (known(n) ? fixed(Math.round(n), 0) : NONE);

@@ -4,6 +4,8 @@
 
 /// Seconds that are kept.
 const KEPT = 3600;
+/// Everything that lasts is in seconds here.
+const FACTORS = { ms: 1e-3 };
 
 export class History {
   constructor() {
@@ -20,16 +22,22 @@ export class History {
   }
 
   /// Takes an answer in. Series end at its `now`.
-  add({ now, interval, series = {}, current = {} }) {
+  add({ now, interval, series = {}, units = {}, current = {} }) {
     const step = interval || 2;
-    if (step !== this.step || now + step < this.end) this.forget();
-    this.step = step;
     this.current = current;
+    if (!now) return;
+    if (this.end && (step !== this.step || now < this.end)) {
+      // The node began anew, or its clock was set: the next answer brings everything.
+      this.forget();
+      return;
+    }
+    this.step = step;
     const most = Math.round(KEPT / step);
     const passed = this.end ? Math.max(0, Math.round((now - this.end) / step)) : most;
     for (const [name, fresh] of Object.entries(series)) {
       let list = this.all.get(name) ?? [];
-      const values = fresh.map((n) => (typeof n === "number" ? n : Number.NaN));
+      const factor = FACTORS[units[name]] ?? 1;
+      const values = fresh.map((n) => (typeof n === "number" ? n * factor : Number.NaN));
       if (values.length >= passed) {
         // Samples that were there already come again with the same values.
         list = list.slice(0, Math.max(0, list.length - (values.length - passed))).concat(values);

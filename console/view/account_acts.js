@@ -42,11 +42,13 @@ export async function add(domains) {
 }
 
 /// Sets another password.
-export async function password(jid) {
+export async function password(jid, own) {
   const [first, second] = [secret(), secret()];
   const done = await ask({
     title: `New password for ${jid}`,
-    text: "Sessions that are online stay online. The next login needs the new password.",
+    text: own
+      ? "This is the account that you are using: you sign in here again with the new password."
+      : "Sessions that are online stay online. The next login needs the new password.",
     body: [field("Password", first), field("Password again", second)],
     confirm: "Change password",
     act: async () => {

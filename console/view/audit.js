@@ -3,7 +3,7 @@
 import * as api from "../app/api.js";
 import { account } from "../app/address.js";
 import { after as later, field, h, put } from "../app/dom.js";
-import { moment, NONE } from "../app/format.js";
+import { moment, NONE, seconds } from "../app/format.js";
 import { empty, loader, table } from "../app/table.js";
 
 export const title = "Audit";
@@ -22,13 +22,13 @@ export function open(context) {
     return table({
       caption: "Audit log",
       rows,
-      brief: (row) => `${row.who} · ${[row.command, row.on].filter(Boolean).join(" ")} · ${row.outcome}`,
+      brief: (row) => `${row.who} · ${[row.what, row.on].filter(Boolean).join(" ")} · ${row.outcome}`,
       columns: [
-        { title: "When", cell: (row) => h("time", { datetime: iso(row.time) }, moment(row.time, true)) },
+        { title: "When", class: "line", cell: (row) => h("time", { datetime: iso(row.at) }, moment(row.at, true)) },
         { title: "Who", class: "wide-only", cell: (row) => (String(row.who).includes("@") ? account(row.who) : row.who) },
-        { title: "What", class: "wide-only", cell: (row) => row.command },
+        { title: "What", class: "wide-only line", cell: (row) => row.what },
         { title: "On", class: "wide-only", cell: (row) => h("div.clip", { title: row.on || null }, row.on || NONE) },
-        { title: "Through", class: "wide-only", cell: (row) => [doors[row.door] ?? row.door, row.from ? h("span.soft", {}, ` from ${row.from}`) : null] },
+        { title: "Through", class: "wide-only line", cell: (row) => [doors[row.door] ?? row.door, row.from ? h("span.soft", {}, ` from ${row.from}`) : null] },
         { title: "Outcome", class: "wide-only", cell: (row) => h("span.badge", { class: good(row.outcome) ? "good" : "bad" }, row.outcome) },
       ],
     });
@@ -36,8 +36,8 @@ export function open(context) {
   const load = loader(
     place,
     async (stopped) => {
-      const { entries } = await api.get("/audit", { limit: 500 }, { signal: AbortSignal.any([stopped, signal]) });
-      found = [...entries].reverse();
+      const { items } = await api.get("/audit", { limit: 500 }, { signal: AbortSignal.any([stopped, signal]) });
+      found = [...items].sort((a, b) => b.number - a.number);
       return found;
     },
     show,
@@ -54,7 +54,4 @@ export function open(context) {
   load();
 }
 
-function iso(time) {
-  const at = typeof time === "number" ? new Date(time > 1e11 ? time : time * 1000) : new Date(time);
-  return Number.isNaN(at.getTime()) ? "" : at.toISOString();
-}
+const iso = (time) => new Date((seconds(time) ?? 0) * 1000).toISOString();

@@ -15,6 +15,7 @@ export const BOARD = [
           ["sessions_tls", "TLS", "k0"],
           ["sessions_websocket", "WebSocket", "k3"],
           ["sessions_bosh", "BOSH", "k4"],
+          ["sessions_waiting", "away", "k2"],
         ],
       },
       {
@@ -36,7 +37,12 @@ export const BOARD = [
         series: [["delivery_p99", "p99", "k2"], ["delivery_p50", "p50", "k0"]],
         none: "No messages yet",
       },
-      { title: "Waiting in queues", kind: "bytes", series: [["queue_bytes", "Waiting in queues", "k0"]] },
+      {
+        title: "Waiting in queues",
+        kind: "bytes",
+        layers: true,
+        series: [["queue_messages", "messages", "k0"], ["queue_presence", "presence", "k3"], ["queue_control", "control", "k1"]],
+      },
       { title: "Dropped", kind: "rate", series: [["drops", "Dropped", "kbad"]] },
     ],
   ],
@@ -45,9 +51,10 @@ export const BOARD = [
     [
       { title: "Processor", kind: "percent", series: [["cpu", "Processor", "k0"]] },
       { title: "Memory", kind: "bytes", series: [["memory", "Memory", "k0"]] },
+      { title: "Traffic", per: "per second", kind: "bytes", series: [["bytes_in", "in", "k0"], ["bytes_out", "out", "k2"]] },
       { title: "Event-loop lag", kind: "seconds", series: [["lag", "Event-loop lag", "k0"]] },
       { title: "Database operations", kind: "rate", series: [["database_ops", "Database operations", "k0"]] },
-      { title: "Database latency", kind: "seconds", series: [["database_p99", "p99", "k0"]], none: "No operations yet" },
+      { title: "Database latency, p99", kind: "seconds", series: [["database_p99", "Database latency, p99", "k0"]], none: "No operations yet" },
     ],
   ],
 ];

@@ -18,10 +18,10 @@ export function open(context) {
   const load = loader(
     place,
     async (stopped) => {
-      all = (await api.get("/commands", {}, { signal: AbortSignal.any([stopped, signal]) })).commands;
+      all = (await api.get("/commands", {}, { signal: AbortSignal.any([stopped, signal]) })).items;
       return all;
     },
-    () => (rest[0] ? one(all.find(({ name }) => name === rest[0]), rest[0]) : list()),
+    () => (rest[0] ? one(all.find(({ name }) => name === rest[0]), rest[0], head.querySelector("h1")) : list()),
   );
   function list() {
     const rows = all.filter((command) => `${command.name} ${command.title} ${command.doc}`.toLowerCase().includes(words.toLowerCase()));
@@ -41,7 +41,7 @@ export function open(context) {
       }),
     );
   }
-  const head = context.head(rest[0] ? null : "The same as `throng command` and what XMPP clients offer.".replaceAll("`", ""));
+  const head = context.head(rest[0] ? null : "The same that throng command and XMPP clients offer.");
   const search = h("input", { type: "search", placeholder: "What to do", spellcheck: "false" });
   search.addEventListener("input", later(120, () => {
     words = search.value.trim();
@@ -58,15 +58,15 @@ export const titled = ([name]) => name ?? title;
 
 /// Which control a field has, and how it is read.
 function control(declared, value) {
-  const { kind, required } = declared;
+  const { type: kind, required } = declared;
   const start = value ?? declared.default ?? "";
   const lines = (text) => text.split("\n").map((line) => line.trimEnd());
   if (kind === "bool") {
     const box = h("input", { type: "checkbox", checked: start === true || start === "true" || start === "1" });
     return { element: box, read: () => box.checked };
   }
-  if (kind === "choice" && declared.options) {
-    const menu = choice(declared.options.map((option) => (Array.isArray(option) ? option : [option.value ?? option, option.label ?? option])), start);
+  if (kind === "choice") {
+    const menu = choice((declared.choices ?? []).map(({ value, label }) => [value, label]), start);
     return { element: menu, read: () => menu.value };
   }
   if (kind === "lines" || kind === "jids") {
@@ -76,8 +76,8 @@ function control(declared, value) {
   const input = h("input", {
     type: kind === "secret" ? "password" : kind === "int" ? "number" : "text",
     autocomplete: kind === "secret" ? "new-password" : "off",
-    min: declared.min,
-    max: declared.max,
+    min: kind === "int" ? declared.minimum : null,
+    max: kind === "int" ? declared.maximum : null,
     required,
     value: Array.isArray(start) ? start.join(" ") : start,
     autocapitalize: "none",
@@ -86,8 +86,9 @@ function control(declared, value) {
   return { element: input, read: () => (input.value === "" ? undefined : kind === "int" ? Number(input.value) : input.value) };
 }
 
-function one(command, name) {
+function one(command, name, heading) {
   if (!command) return empty("There is no such command", name);
+  put(heading, command.title);
   const outcome = h("div", { role: "status" });
   const trouble = h("p.form-trouble", { role: "alert" });
   const run = h("button.main", { type: "submit" }, command.changes ? command.title : "Show");
@@ -107,7 +108,7 @@ function one(command, name) {
         const made = control(declared, present[declared.name]);
         inputs.push([declared, made]);
         const hint = [declared.doc, made.hint].filter(Boolean).join(" ") || null;
-        if (declared.kind === "bool") return h("label.check", {}, made.element, declared.label);
+        if (declared.type === "bool") return h("label.check", {}, made.element, declared.label);
         return field(`${declared.label}${declared.required ? "" : " (may be left out)"}`, made.element, hint);
       }),
     );
@@ -120,7 +121,7 @@ function one(command, name) {
     fill();
   });
   const form = h(
-    "form.card.pad.stack",
+    "form.card.pad.stack.narrow",
     {
       method: "post",
       novalidate: true,
@@ -167,13 +168,12 @@ function one(command, name) {
   return h("div.stack", {}, form, outcome);
 }
 
-function result(command, { note, values = {} }) {
+function result(command, { note, ...values }) {
   const shown = (value) => (Array.isArray(value) ? value.map((text) => h("div", {}, String(text))) : typeof value === "boolean" ? (value ? "yes" : "no") : String(value));
   const rows = (command.output ?? []).filter(({ name }) => values[name] !== undefined).map(({ name, label, columns }) => {
     const value = values[name];
     if (columns && Array.isArray(value)) {
-      const cell = (row, column, i) => shown(Array.isArray(row) ? row[i] : (row[column.name] ?? ""));
-      return h("div", {}, h("h3", {}, label), value.length ? table({ caption: label, rows: value, columns: columns.map((column, i) => ({ title: column.label, cell: (row) => cell(row, column, i) })) }) : h("p.soft", {}, "None."));
+            return h("div", {}, h("h3", {}, label), value.length ? table({ caption: label, rows: value, columns: columns.map((column) => ({ title: column.label, cell: (row) => shown(row[column.name] ?? "") })) }) : h("p.soft", {}, "None."));
     }
     return h("div", {}, h("dt.soft", {}, label), h("dd", {}, shown(value)));
   });

@@ -7,7 +7,7 @@ let known = null;
 /// All names, the default first; empty if they cannot be read, and then views leave their menus of domains out.
 export async function names() {
   try {
-    known ??= (await api.get("/domains")).domains.map(({ name }) => name);
+    known ??= (await api.get("/domains")).domains.sort((a, b) => Number(b.default) - Number(a.default)).map(({ name }) => name);
     return known;
   } catch {
     return [];

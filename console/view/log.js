@@ -11,7 +11,7 @@ import { empty, trouble } from "../app/table.js";
 export const title = "Log";
 
 const KEPT = 2_000;
-const LEVELS = [["error", "Errors"], ["warn", "Warnings and worse"], ["info", "Information and worse"], ["debug", "Debug and worse"]];
+const LEVELS = [["error", "Errors"], ["warn", "Warnings"], ["info", "Information"], ["debug", "Debug"]];
 
 export function open(context) {
   const { root, values, signal } = context;
@@ -41,7 +41,7 @@ export function open(context) {
   wide.classList.add("wide");
   const head = context.head("", follow);
   head.firstChild.append(number);
-  const tools = h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, wide, field("Level", levels));
+  const tools = h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, wide, field("Least level", levels));
   put(root, head, tools, problem, h("div.card", {}, none, list));
 
   const keep = () => context.keep("log", { level: level === "info" ? "" : level, search: words });
@@ -58,9 +58,9 @@ export function open(context) {
     const at = seconds(line.time) ?? 0;
     return h(
       "li",
-      { class: line.level },
+      { class: line.level.toUpperCase() },
       h("time", { datetime: new Date(at * 1000).toISOString(), title: moment(at, true) }, clock(at)),
-      h("span.level", {}, line.level),
+      h("span.level", {}, line.level.toUpperCase()),
       h("span.text", {}, h("span.target", {}, `${line.target} `), said(line)),
     );
   }

@@ -72,7 +72,7 @@ function announcement(domain, signal) {
   const { box, text, row, act } = card("Announcement", "Reaches who is online now. It is not kept for the others.", "Announcement");
   const send = act("Send announcement", ".main", async () => {
     const words = lines(text);
-    const online = await api.command("get-online-users-num", {}, domain).then(({ values }) => values?.number, () => null);
+    const online = await api.command("get-online-users-num", {}, domain).then(({ number }) => number, () => null);
     if (signal.aborted) return;
     const sent = await ask({
       title: "Send this announcement?",

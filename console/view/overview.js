@@ -24,12 +24,15 @@ export function open(context) {
   const board = {
     history,
     at: null,
+    /// Whether the moment was chosen by key: then it moves with time; under a pointer it stays where the pointer is.
+    held: false,
     get samples() {
       return Math.max(2, Math.round(range / history.step));
     },
-    point(index) {
+    point(index, held = false) {
       const last = this.samples - 1;
       const at = index === null ? null : Math.min(last, Math.max(0, index));
+      this.held = held;
       if (at === this.at) return;
       this.at = at;
       read();
@@ -123,7 +126,6 @@ export function open(context) {
       ["Up for", span(current.up_seconds)],
       ["Version", current.version],
       ["Connections", count(current.connections)],
-      ["Accounts", current.accounts === undefined ? null : count(current.accounts)],
     ].filter(([, text]) => text !== undefined && text !== null && text !== NONE);
     put(
       state,
@@ -149,13 +151,14 @@ export function open(context) {
     if (signal.aborted || paused || asking || document.hidden) return;
     asking = true;
     try {
+      const end = history.end;
       history.add(await api.get("/overview", { since: history.since }, { signal }));
+      const passed = end ? Math.round((history.end - end) / history.step) : 0;
       failed = false;
       put(problem);
       plots.classList.remove("stale");
       judge();
-      // The moment that somebody looks at stays where it is in time.
-      if (board.at !== null && !document.activeElement?.matches(".plot")) board.at = Math.max(0, board.at - 1);
+      if (board.at !== null && board.held) board.at = Math.max(0, board.at - passed);
       draw();
     } catch (error) {
       if (signal.aborted) return;

@@ -6,21 +6,23 @@ import { moment, NONE, span } from "../app/format.js";
 import { table } from "../app/table.js";
 import { end } from "./account_acts.js";
 
-const TRANSPORTS = { tcp: "TCP", tls: "TLS", websocket: "WebSocket", bosh: "BOSH", memory: "Memory" };
+const TRANSPORTS = { tcp: "TCP", tls: "TLS", websocket: "WebSocket", bosh: "BOSH", memory: "memory", none: "away" };
 
 const transport = (row) => TRANSPORTS[String(row.transport).toLowerCase()] ?? row.transport ?? NONE;
 const where = (row) => row.address ?? NONE;
-const idle = (row) => (typeof row.idle_seconds === "number" ? span(row.idle_seconds) : NONE);
+const idle = (row) => (typeof row.idle === "number" ? span(row.idle) : NONE);
+/// Whether encryption is missing where it could be.
+const open = (row) => row.secure === false && row.transport !== "tcp";
 
 /// `of`: whether all are of one account, whose address need not be repeated. `changed` is called when one was ended.
 export function sessionTable(rows, { of = false, changed, caption }) {
   const columns = [
     {
       title: of ? "Resource" : "Address",
-      cell: ({ jid }) => (of ? h("span.address", {}, resource(jid)) : [account(bare(jid)), h("span.soft.address", {}, `/${resource(jid)}`)]),
+      cell: ({ jid }) => (of ? h("span.address", {}, resource(jid)) : [account(bare(jid)), h("wbr"), h("span.soft.address", {}, `/${resource(jid)}`)]),
     },
-    { title: "Transport", class: "wide-only", cell: (row) => [transport(row), row.secure === false && row.transport !== "tcp" ? h("span.soft", {}, ", plain") : null] },
-    { title: "From", class: "wide-only", cell: where },
+    { title: "Transport", class: "wide-only", cell: (row) => [transport(row), open(row) ? h("span.soft", {}, ", plain") : null] },
+    { title: "From", class: "wide-only", cell: (row) => h("div.clip.line", { title: row.address }, where(row)) },
     { title: "Client", class: "wide-only", cell: (row) => h("div.clip", { title: row.client ?? null }, row.client || NONE) },
     { title: "Idle", class: "number wide-only", cell: idle },
     { title: "Since", class: "wide-only", cell: (row) => moment(row.since) },

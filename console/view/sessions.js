@@ -23,7 +23,7 @@ export function open(context) {
     place,
     (stopped) =>
       api.get("/sessions", { search: state.search, after: state.after, limit: size() }, { signal: AbortSignal.any([stopped, signal]) }),
-    ({ sessions, next, total: all }) => {
+    ({ items: sessions, next, total: all }) => {
       if (typeof all === "number") put(total, `${many(all, "session")} online`);
       if (!sessions.length && !state.after) {
         return state.search ? empty("Nobody is found", `No session’s address has “${state.search}” in it.`) : empty("Nobody is online");

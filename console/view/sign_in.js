@@ -1,4 +1,4 @@
-//! Signing in with the XMPP address and password of an administrator. A name without a domain is of the server's first one.
+//! Signing in with the XMPP address and password of an administrator. Where there is one domain only, its name may be left out.
 
 import * as api from "../app/api.js";
 import { field, h, put } from "../app/dom.js";

@@ -3,7 +3,7 @@
 import * as api from "../app/api.js";
 import { ask, tell } from "../app/dialog.js";
 import { choice, field, h, put } from "../app/dom.js";
-import { moment, NONE } from "../app/format.js";
+import { moment } from "../app/format.js";
 import { notice } from "../app/notice.js";
 import { empty, loader, table } from "../app/table.js";
 
@@ -25,7 +25,7 @@ export function open(context) {
   const load = loader(
     place,
     (stopped) => api.get("/tokens", {}, { signal: AbortSignal.any([stopped, signal]) }),
-    ({ tokens }) =>
+    ({ items: tokens }) =>
       tokens.length
         ? table({
             caption: "API tokens",
@@ -35,7 +35,6 @@ export function open(context) {
               { title: "Name", cell: (row) => row.name },
               { title: "May", class: "wide-only", cell: (row) => row.scopes.map((scope) => [h("span.badge", {}, scope), " "]) },
               { title: "Made", class: "wide-only", cell: (row) => moment(row.created) },
-              { title: "By", class: "wide-only", cell: (row) => row.by ?? row.owner ?? NONE },
               { title: "Ends", class: "wide-only", cell: ends },
               {
                 title: "Remove",
@@ -76,7 +75,7 @@ async function add() {
   await ask({
     title: "Add a token",
     body: [
-      field("Name", name, "What it is for, such as backup or monitoring."),
+      field("Name", name, "What it is for, such as backup or monitoring: letters, digits, dots, hyphens."),
       h("fieldset", {}, h("legend", {}, h("strong", {}, "It may")), boxes.map(([scope, box, text]) => h("label.check", {}, box, h("span", {}, h("code", {}, scope), ` ${text}`)))),
       field("Ends", until),
     ],
@@ -86,7 +85,7 @@ async function add() {
       const scopes = boxes.filter(([, box]) => box.checked).map(([scope]) => scope);
       if (!scopes.length) throw new Error("Choose at least one thing that it may do.");
       const days = Number(until.value);
-      made = await api.post("/tokens", { name: name.value.trim(), scopes, ...(days ? { expires_in: days * 86_400 } : {}) });
+      made = await api.post("/tokens", { name: name.value.trim(), scopes, ...(days ? { expires: Math.floor(Date.now() / 1000) + days * 86_400 } : {}) });
     },
   });
   return made;
@@ -98,7 +97,7 @@ async function erase(row) {
     text: "Programs that use it are refused from now on.",
     confirm: "Remove",
     grave: true,
-    act: () => api.remove(`/tokens/${api.part(row.id ?? row.name)}`),
+    act: () => api.remove(`/tokens/${api.part(row.name)}`),
   });
   if (done) notice(`The token ${row.name} was removed`);
   return done;

@@ -3,7 +3,7 @@
 import * as api from "../app/api.js";
 import { address } from "../app/address.js";
 import { h, put } from "../app/dom.js";
-import { count, day, many, moment, NONE } from "../app/format.js";
+import { count, day, many, moment } from "../app/format.js";
 import { empty, loader } from "../app/table.js";
 import { disable, endAll, erase, password } from "./account_acts.js";
 import { sessionTable } from "./session_table.js";
@@ -17,37 +17,31 @@ export function open(context) {
   const jid = context.rest[0];
   const place = h("div.stack");
   const acts = h("div.acts");
-  const domain = jid.slice(jid.indexOf("@") + 1);
 
   const load = loader(
     place,
     async (stopped) => {
       const options = { signal: AbortSignal.any([stopped, signal]) };
       const path = `/accounts/${api.part(jid)}`;
-      const [account, { sessions }, statistics] = await Promise.all([
-        api.get(path, {}, options),
-        api.get(`${path}/sessions`, {}, options),
-        api.command("user-stats", { user: jid }, domain).catch(() => null),
-      ]);
-      return { account, sessions, statistics: statistics?.values ?? {} };
+      const [account, { items }] = await Promise.all([api.get(path, {}, options), api.get(`${path}/sessions`, {}, options)]);
+      return { account, sessions: items };
     },
-    ({ account, sessions, statistics }) => {
+    ({ account, sessions }) => {
       const state = { disabled: account.disabled, sessions: sessions.length };
       const own = context.session.jid === jid;
       put(
         acts,
-        h("button", { type: "button", onclick: () => password(jid) }, "Change password"),
+        h("button", { type: "button", onclick: () => password(jid, own) }, "Change password"),
         h("button", { type: "button", disabled: own, title: own ? "This is the account that you are using" : null, onclick: async () => (await disable(jid, !account.disabled)) && load() }, account.disabled ? "Enable" : "Disable"),
         h("button.grave", { type: "button", disabled: own, title: own ? "This is the account that you are using" : null, onclick: async () => (await erase(jid)) && context.go("users") }, "Delete"),
       );
       const facts = [
         ["State", badge(state)],
-        ["Created", day(account.created ?? statistics.created)],
-        ["Last there", sessions.length ? "now" : moment(account.last_seen)],
-        ["Contacts", count(statistics["roster-size"])],
-        ["Messages waiting", count(statistics.waiting)],
-        ["Administrator", account.admin === undefined ? null : account.admin ? "yes" : "no"],
-      ].filter(([, value]) => value !== null && value !== NONE);
+        ["Created", day(account.created)],
+        ["Last there", sessions.length ? "now" : account.last_seen ? moment(account.last_seen) : "never"],
+        ["Contacts", count(account.contacts)],
+        ["Messages waiting", count(account.waiting)],
+      ];
       return [
         h("div.card.pad", {}, h("dl.facts", {}, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))))),
         h(

@@ -3,7 +3,7 @@
 import * as api from "../app/api.js";
 import { account as link } from "../app/address.js";
 import { after as later, choice, field, h, put } from "../app/dom.js";
-import { count, day, many, moment, NONE } from "../app/format.js";
+import { count, day, many, NONE } from "../app/format.js";
 import { choose, pages, size, SIZES, Trail } from "../app/paging.js";
 import { empty, loader, table } from "../app/table.js";
 import { add } from "./account_acts.js";
@@ -12,6 +12,12 @@ import { names } from "./domain_names.js";
 export const title = "Users";
 
 const trail = new Trail();
+/// Where the API stops counting what a search finds.
+const COUNTED = 10_000;
+/// Of the first page; the others do not count again.
+let all;
+
+const called = ({ name, nick }) => [name, nick && nick !== name ? `“${nick}”` : ""].filter(Boolean).join(" ");
 
 /// The state of an account, as a badge.
 export function badge({ disabled, sessions }) {
@@ -28,7 +34,7 @@ export function open(context) {
     first: Number(values.get("first") ?? 0),
   };
   const place = h("div.card", { "aria-live": "off" });
-  const search = h("input", { type: "search", value: state.search, autocapitalize: "none", spellcheck: "false", placeholder: "Beginning of a name" });
+  const search = h("input", { type: "search", value: state.search, autocapitalize: "none", spellcheck: "false", placeholder: "How a name or an address begins" });
   const domains = h("div.field", { hidden: true });
   const rows = choice(SIZES.map((n) => [n, `${n} rows`]), size());
   const total = h("p", {});
@@ -39,26 +45,30 @@ export function open(context) {
       const { domain, search, after } = state;
       return api.get("/accounts", { domain, search, after, limit: size() }, { signal: AbortSignal.any([stopped, signal]) });
     },
-    ({ accounts, next, total: all }) => {
-      if (typeof all === "number") put(total, state.search ? `${many(all, "account")} found` : many(all, "account"));
+    ({ items: accounts, next, total: counted }) => {
+      // Only the first page is counted, and a search no further than this.
+      if (!state.after) all = counted;
+      if (typeof all === "number") put(total, state.search ? `${many(all, "account")}${all >= COUNTED ? " or more" : ""} found` : many(all, "account"));
+      else put(total);
       if (!accounts.length && !state.after) {
         return state.search
-          ? empty("Nobody is found", `No address begins with “${state.search}”.`)
+          ? empty("Nobody is found", `No user name, name or address begins with “${state.search}”.`)
           : empty("There are no accounts yet", "Add the first one above, or many with: throng account bulk");
       }
       return [
         table({
           caption: "Accounts",
           rows: accounts,
-          brief: (row) => [badge(row), row.last_seen ? ` last there ${moment(row.last_seen)}` : null],
+          brief: (row) => [badge(row), called(row) ? ` · ${called(row)}` : null],
           columns: [
             { title: "Address", cell: ({ jid }) => link(jid) },
             { title: "State", class: "wide-only", cell: badge },
-            { title: "Last there", class: "wide-only", cell: (row) => (row.sessions > 0 ? "now" : row.last_seen ? moment(row.last_seen) : NONE) },
+            { title: "Name", class: "wide-only", cell: (row) => called(row) || h("span.soft", {}, NONE) },
+            { title: "E-mail", class: "wide-only spare", cell: (row) => row.email || h("span.soft", {}, NONE) },
             { title: "Created", class: "wide-only", cell: ({ created }) => day(created) },
           ],
         }),
-        pages({ first: state.first, rows: accounts.length, total: all, next, after: state.after, turn: (key, step) => turn(key, step, accounts.length) }),
+        pages({ first: state.first, rows: accounts.length, total: state.search && all >= COUNTED ? undefined : all, next, after: state.after, turn: (key, step) => turn(key, step, accounts.length) }),
       ];
     },
   );
@@ -133,7 +143,7 @@ export function open(context) {
 
   names().then((list) => {
     if (list.length < 2 || signal.aborted) return;
-    const menu = choice([["", "All domains"], ...list.map((name) => [name, name])], state.domain, {
+    const menu = choice(list.map((name) => [name, name]), state.domain || list[0], {
       onchange: () => {
         state.domain = menu.value;
         begin();
