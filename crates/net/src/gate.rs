@@ -314,7 +314,7 @@ impl Drop for Pass {
 }
 
 /// An IPv6 /64 as a number; IPv4 below the multicast prefix ffff::/16, from which nobody connects.
-fn key(peer: IpAddr) -> u64 {
+pub(crate) fn key(peer: IpAddr) -> u64 {
     match peer.to_canonical() {
         IpAddr::V4(ip) => 0xffff_0000_0000_0000 | u64::from(u32::from(ip)),
         IpAddr::V6(ip) => (u128::from(ip) >> 64) as u64,

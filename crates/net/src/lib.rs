@@ -2,7 +2,6 @@
 //!
 //! [`Stream`] is the one type that the layers above drive; it is an enum over equal transports and speaks in
 //! [`Event`]s. [`Scratch`] holds the buffers, one per worker thread. Knows nothing about routing, accounts or sessions.
-//! Left out so far: BOSH (XEP-0124/0206), which will be a further variant.
 
 pub mod bosh;
 mod error;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use base::spawn::BoxFuture;
-use net::{Event, Scratch};
+use net::{Event, Scratch, Transport};
 use stanza::{Element, Head, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
 use throng_core::session::{Batch, Item, Stamp, Taken, flags};
 use throng_core::{Frame, Ingest, Node, Session};
@@ -185,7 +185,10 @@ impl Connection {
     /// Writes what is queued.
     fn write(&mut self, session: &Arc<Session>, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> Next {
         for _ in 0..ROUNDS {
-            let taken = if self.stream.unsent() < ENOUGH {
+            let taken = if !self.stream.takes_output() {
+                // Nobody waits for it; the queue keeps it, with the promises that the queue makes.
+                Taken { ending: self.link.register(cx), more: false, ask: false }
+            } else if self.stream.unsent() < ENOUGH {
                 self.fill(session, now, cx, lent)
             } else {
                 Taken { ending: self.link.register(cx), more: true, ask: false }
@@ -254,7 +257,8 @@ impl Connection {
             return;
         }
         let now = self.service.node.seconds();
-        while self.blocked == 0 && !self.probed && self.stream.unsent() < ENOUGH {
+        while self.blocked == 0 && !self.probed && self.stream.unsent() < ENOUGH && self.stream.takes_output()
+        {
             let more = self.fill(session, now, cx, lent).more;
             if !more || !matches!(self.stream.poll_flush(cx, lent), Poll::Ready(Ok(()))) {
                 return;
@@ -290,6 +294,12 @@ impl Connection {
         }
         // The roster that the login read is of no use any more if nobody asked for it by now.
         session.account.with(|state| drop(state.take_prefetched()));
+        if self.stream.facts().transport == Transport::Bosh {
+            // Every request is a sign of life, and a session without one ends by itself (XEP-0124 section 10). A ping would
+            // only wake a radio (XEP-0286 section 4).
+            self.link.set_deadline(now.saturating_add(limits.idle_seconds));
+            return None;
+        }
         if self.probed {
             // RFC 6120 section 4.6.1.
             return Some(Next::Lost(

@@ -1,29 +1,42 @@
 //! One request that waits for its answer. XEP-0124 sections 7 and 14.3.
 //!
-//! Left out: HTTP. Trap: dropping an exchange says that its connection broke. The request stays answered or unanswered as
-//! it was, and the client may send it again.
+//! Left out: HTTP. Trap: dropping an exchange says that its connection broke. The request is still known, and the client
+//! may send it again; so an exchange must live as long as its connection does.
 
 use super::Answer;
+use super::session::Session;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// A request; ready when its answer may be sent. Dropping it means that its connection broke.
+/// A request; ready when its answer may be sent. Dropping it before says that its connection broke.
 pub struct Exchange {
+    session: Option<Arc<Session>>,
+    ticket: u32,
     ready: Option<Box<Answer>>,
 }
 
+const _: () = assert!(size_of::<Exchange>() <= 24);
+
 impl Exchange {
-    pub(crate) fn ready(answer: Answer) -> Exchange {
-        Exchange { ready: Some(Box::new(answer)) }
+    pub(super) fn ready(answer: Answer) -> Exchange {
+        Exchange { session: None, ticket: 0, ready: Some(Box::new(answer)) }
     }
 
-    /// The answer, once. Registers the task otherwise.
-    pub fn poll_answer(&mut self, _cx: &mut Context<'_>) -> Poll<Answer> {
-        match self.ready.take() {
-            Some(answer) => Poll::Ready(*answer),
-            None => Poll::Pending,
+    pub(super) fn wait(session: Arc<Session>, ticket: u32) -> Exchange {
+        Exchange { session: Some(session), ticket, ready: None }
+    }
+
+    /// The answer, once. Until then the task is woken when it is there; the last one that asked counts.
+    pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
+        if let Some(answer) = self.ready.take() {
+            return Poll::Ready(*answer);
         }
+        let Some(session) = &self.session else { return Poll::Pending };
+        let Some(answer) = session.poll(self.ticket, cx.waker()) else { return Poll::Pending };
+        self.session = None;
+        Poll::Ready(answer)
     }
 }
 
@@ -32,5 +45,13 @@ impl Future for Exchange {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         self.poll_answer(cx)
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            session.forget(self.ticket);
+        }
     }
 }

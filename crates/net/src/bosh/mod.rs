@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | `request` | a `<body/>` from the client, as values and as payloads |
 //! | `answer` | a `<body/>` for the client |
-//! | `session` | the rules: window, holding, replay, overactivity, pause, end; no I/O, time is handed in |
+//! | `state` | the rules: window, holding, replay, overactivity, pause, end; no I/O, time is handed in |
+//! | `session` | the rules behind a lock |
 //! | `keys` | key sequencing |
 //! | `table` | all sessions: creation, limits, the sweep |
 //! | `exchange` | one request that waits |
@@ -18,7 +19,13 @@
 //! HTTP requests are known to be small. Trap: a request that is held owns no buffer, and a session has no timer:
 //! whoever adds a wait adds it to [`Sessions::sweep`].
 
+mod answer;
 mod exchange;
+mod keys;
+mod request;
+mod session;
+mod state;
+pub(crate) mod stream;
 mod table;
 
 use crate::facts::SharedPort;
@@ -28,6 +35,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 pub use exchange::Exchange;
+pub use stream::Bosh;
 pub use table::Sessions;
 
 /// What the operator may set. Seconds are whole seconds.
@@ -148,7 +156,6 @@ impl PartialEq for Body {
 impl Eq for Body {}
 
 /// Why sessions ended.
-#[allow(dead_code, reason = "named before it is used")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum End {

@@ -26,6 +26,7 @@ pub(crate) mod shared;
 mod tls;
 pub(crate) mod wire;
 
+use crate::bosh::Bosh;
 use crate::error::NetError;
 use crate::facts::{Facts, SharedPort, Transport};
 use crate::scratch::Scratch;
@@ -54,7 +55,7 @@ pub enum Event<'a> {
     Eof,
 }
 
-/// An XMPP stream. The variants are the list of transports; BOSH will join it. WebSocket is a framing of any of them.
+/// An XMPP stream. The variants are the list of transports. WebSocket is a framing of any of them that carries bytes.
 pub enum Stream {
     /// Plain TCP.
     Tcp(Plain<TcpStream>),
@@ -64,6 +65,8 @@ pub enum Stream {
     Memory(Box<Plain<Pipe>>),
     /// Bytes that somebody else brings.
     Other(Box<Plain<Box<dyn Duplex>>>),
+    /// Requests over HTTP.
+    Bosh(Box<Bosh>),
 }
 
 macro_rules! each {
@@ -73,6 +76,7 @@ macro_rules! each {
             Stream::Tls($stream) => $do,
             Stream::Memory($stream) => $do,
             Stream::Other($stream) => $do,
+            Stream::Bosh($stream) => $do,
         }
     };
 }
@@ -243,6 +247,16 @@ impl Stream {
         each!(self, stream => stream.poll_discard(cx, lent))
     }
 
+    /// Whether what is queued now could leave soon. False where the peer has to ask for it first, with BOSH: then the
+    /// task is woken when it does, and until then the layer above should keep what it has, because what is queued is
+    /// lost if the peer never comes.
+    pub fn takes_output(&mut self) -> bool {
+        match self {
+            Stream::Bosh(stream) => stream.takes_output(),
+            _ => true,
+        }
+    }
+
     /// Bytes that wait for the peer, queued or stashed.
     pub fn unsent(&self) -> usize {
         each!(self, stream => stream.shared.unsent())
@@ -260,6 +274,7 @@ impl Stream {
             Stream::Tls(stream) => stream.facts(),
             Stream::Memory(stream) => stream.shared.facts(Transport::Memory, false),
             Stream::Other(stream) => stream.shared.facts(Transport::Tcp, false),
+            Stream::Bosh(stream) => stream.facts(),
         }
     }
 
@@ -279,7 +294,7 @@ impl Stream {
         let leftover = match self {
             Stream::Tcp(stream) => stream.shared.has_leftover(lent),
             Stream::Memory(stream) => stream.shared.has_leftover(lent),
-            Stream::Tls(_) | Stream::Other(_) => return Err(NetError::AlreadyEncrypted),
+            Stream::Tls(_) | Stream::Other(_) | Stream::Bosh(_) => return Err(NetError::AlreadyEncrypted),
         };
         if !self.facts().transport.has_starttls() {
             return Err(NetError::AlreadyEncrypted);
@@ -295,7 +310,7 @@ impl Stream {
         let (wire, mut shared) = match std::mem::replace(self, Stream::Memory(Box::new(stand_in))) {
             Stream::Tcp(stream) => (AnyWire::Tcp(stream.wire), stream.shared),
             Stream::Memory(stream) => (AnyWire::Memory(stream.wire), stream.shared),
-            Stream::Tls(_) | Stream::Other(_) => return Err(NetError::AlreadyEncrypted),
+            Stream::Tls(_) | Stream::Other(_) | Stream::Bosh(_) => return Err(NetError::AlreadyEncrypted),
         };
         shared.restart();
         *self = Stream::Tls(Box::new(Tls::new(config, domain, wire, shared)?));
@@ -306,7 +321,9 @@ impl Stream {
     pub fn channel_binding(&self) -> ChannelBinding<'_> {
         match self {
             Stream::Tls(stream) => stream.session.channel_binding(),
-            Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) => ChannelBinding::default(),
+            Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) | Stream::Bosh(_) => {
+                ChannelBinding::default()
+            }
         }
     }
 
@@ -314,7 +331,7 @@ impl Stream {
     pub fn client_certificate(&self) -> Option<&ClientCertificate> {
         match self {
             Stream::Tls(stream) => stream.session.client_certificate(),
-            Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) => None,
+            Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) | Stream::Bosh(_) => None,
         }
     }
 
@@ -322,7 +339,7 @@ impl Stream {
     pub fn tls_facts(&self) -> Option<TlsFacts<'_>> {
         match self {
             Stream::Tls(stream) => stream.session.tls_facts(),
-            Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) => None,
+            Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) | Stream::Bosh(_) => None,
         }
     }
 

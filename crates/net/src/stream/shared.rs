@@ -123,8 +123,12 @@ impl Shared {
 
     /// Most input that may be unfinished, in bytes: an element and what surrounds it.
     pub(crate) fn input_limit(&self) -> usize {
-        let limits = if self.is(AUTHENTICATED) { &self.port.limits } else { &self.port.early_limits };
-        limits.element_bytes as usize + scratch::READ_BYTES
+        self.limits().element_bytes as usize + scratch::READ_BYTES
+    }
+
+    /// The limits that apply now.
+    pub(crate) fn limits(&self) -> &xml::Limits {
+        if self.is(AUTHENTICATED) { &self.port.limits } else { &self.port.early_limits }
     }
 
     /// Notes that the stream is dead and passes the reason on.

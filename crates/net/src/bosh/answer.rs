@@ -1,0 +1,363 @@
+//! A `<body/>` for the client. XEP-0124 sections 6.2, 8 and 17, XEP-0206 sections 4 and 6.
+//!
+//! The stream above writes the text of an XML document, whole elements at a time. [`cut`] takes the document away from
+//! around them and lets each say its namespace, since nothing but the wrapper is around them in an answer.
+//!
+//! Left out: `charsets`, `accept`, `stream`. Trap: an answer is written while the session is locked; everything that needs
+//! the text looked through is done before, in [`cut`].
+
+use super::request::{spaces, tag_end};
+use super::{Body, Bytes};
+use std::sync::Arc;
+use xml::{Limits, Reader, Scan, Scanner};
+
+const NS: &str = "http://jabber.org/protocol/httpbind";
+
+/// An answer without payloads (section 7).
+pub(super) const EMPTY: Body = Body(Bytes::Fixed(b"<body xmlns='http://jabber.org/protocol/httpbind'/>"));
+/// The request is to be sent again (section 17.3).
+pub(super) const RECOVERABLE: Body =
+    Body(Bytes::Fixed(b"<body type='error' xmlns='http://jabber.org/protocol/httpbind'/>"));
+
+macro_rules! conditions {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Why a session is over (section 17.2).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Condition {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Condition {
+            /// The word for it.
+            pub(super) const fn as_str(self) -> &'static str {
+                match self { $(Condition::$name => $text,)* }
+            }
+
+            /// A whole answer that says so.
+            pub(super) const fn body(self) -> Body {
+                match self {
+                    $(Condition::$name => Body(Bytes::Fixed(concat!(
+                        "<body type='terminate' condition='", $text,
+                        "' xmlns='http://jabber.org/protocol/httpbind'/>"
+                    ).as_bytes())),)*
+                }
+            }
+        }
+    };
+}
+
+conditions! {
+    BadRequest = "bad-request",
+    HostUnknown = "host-unknown",
+    ImproperAddressing = "improper-addressing",
+    ItemNotFound = "item-not-found",
+    OtherRequest = "other-request",
+    PolicyViolation = "policy-violation",
+    RemoteConnectionFailed = "remote-connection-failed",
+    RemoteStreamError = "remote-stream-error",
+    SystemShutdown = "system-shutdown",
+}
+
+impl Condition {
+    /// HTTP status for a client that does not say its version (section 17.1).
+    pub(super) const fn status(self, legacy: bool) -> u16 {
+        match self {
+            Condition::BadRequest if legacy => 400,
+            Condition::PolicyViolation if legacy => 403,
+            Condition::ItemNotFound if legacy => 404,
+            _ => 200,
+        }
+    }
+}
+
+/// What the stream wrote, without the document around it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// The stream began: its `from` and `id`.
+    pub(super) opened: Option<(String, String)>,
+    /// An element leans on the prefix `stream`.
+    pub(super) prefixed: bool,
+    /// The stream ended.
+    pub(super) closed: bool,
+    /// It ended with an error.
+    pub(super) error: Option<Condition>,
+}
+
+/// Our own output may be as long as it likes.
+const OWN: Limits = Limits { element_bytes: u32::MAX >> 1, ..Limits::DEFAULT };
+
+/// Appends the elements in `text` to `out`, each with a default namespace.
+pub(super) fn cut(text: &[u8], out: &mut Vec<u8>) -> Cut {
+    let mut cut = Cut::default();
+    let mut scanner = Scanner::fragment();
+    let mut at = 0;
+    loop {
+        at += spaces(&text[at..]);
+        let here = &text[at..];
+        if here.is_empty() {
+            return cut;
+        }
+        if here.starts_with(b"<?xml") {
+            at += here.windows(2).position(|pair| pair == b"?>").map_or(here.len(), |end| end + 2);
+        } else if here.starts_with(b"<stream:stream") {
+            let Some(end) = tag_end(here, 0) else { return cut };
+            cut.opened = Some(opening(&here[..end]));
+            at += end;
+        } else if here.starts_with(b"</stream:stream") {
+            cut.closed = true;
+            return cut;
+        } else {
+            // Nobody but ourselves wrote it; what is no element would be a mistake of the server.
+            let Ok(Scan::Element { end, .. }) = scanner.scan(here, &OWN) else { return cut };
+            element(&here[..end], out, &mut cut);
+            at += end;
+        }
+    }
+}
+
+fn opening(tag: &[u8]) -> (String, String) {
+    let Ok(start) = Reader::open_tag(tag, &Limits::DEFAULT) else { return Default::default() };
+    let get = |name| start.attr(name).map(|attr| attr.value().into_owned()).unwrap_or_default();
+    (get("from"), get("id"))
+}
+
+fn element(bytes: &[u8], out: &mut Vec<u8>, cut: &mut Cut) {
+    let name = bytes.iter().position(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n' | b'/' | b'>'));
+    let (name, rest) = bytes.split_at(name.unwrap_or(bytes.len()));
+    out.extend_from_slice(name);
+    if name.contains(&b':') {
+        cut.prefixed = true;
+        if name == b"<stream:error" {
+            cut.error = Some(condition(rest));
+        }
+    } else if !declares_default(rest) {
+        out.extend_from_slice(b" xmlns='jabber:client'");
+    }
+    out.extend_from_slice(rest);
+}
+
+/// Section 17.2 names some errors of the stream as conditions of its own; all others are `remote-stream-error`.
+fn condition(rest: &[u8]) -> Condition {
+    let is = |name: &[u8]| rest.strip_prefix(b"><").is_some_and(|rest| rest.starts_with(name));
+    if is(b"host-unknown ") {
+        Condition::HostUnknown
+    } else if is(b"improper-addressing ") {
+        Condition::ImproperAddressing
+    } else if is(b"system-shutdown ") {
+        Condition::SystemShutdown
+    } else {
+        Condition::RemoteStreamError
+    }
+}
+
+/// Whether a well-formed tag, behind its name, declares a default namespace.
+fn declares_default(mut rest: &[u8]) -> bool {
+    loop {
+        rest = &rest[spaces(rest)..];
+        let Some(equals) = rest.iter().position(|b| matches!(b, b'=' | b'>')) else { return false };
+        if rest[equals] == b'>' {
+            return false;
+        }
+        if rest[..equals].trim_ascii_end() == b"xmlns" {
+            return true;
+        }
+        rest = &rest[equals + 1..];
+        rest = &rest[spaces(rest)..];
+        let Some((&quote, value)) = rest.split_first() else { return false };
+        let Some(end) = value.iter().position(|&b| b == quote) else { return false };
+        rest = &value[end + 1..];
+    }
+}
+
+/// What only the first answer of a session says.
+pub(super) struct Created<'a> {
+    pub(super) sid: u128,
+    pub(super) wait: u32,
+    pub(super) hold: u8,
+    pub(super) requests: u8,
+    pub(super) inactivity: u32,
+    pub(super) polling: u32,
+    pub(super) max_pause: u32,
+    /// The lower one of both sides' versions; none for a client that did not say its.
+    pub(super) version: Option<(u32, u32)>,
+    /// Acknowledgements are used: the id of the request.
+    pub(super) ack: Option<u64>,
+    /// The stream: its `from` and `id`.
+    pub(super) opened: Option<&'a (String, String)>,
+}
+
+/// Attributes of an answer.
+#[derive(Default)]
+pub(super) struct Head<'a> {
+    pub(super) created: Option<Created<'a>>,
+    /// Highest request received, where it is not the one that is answered (section 8.1).
+    pub(super) ack: Option<u64>,
+    /// An answer that the client seems not to have, and how many milliseconds ago it was sent (section 8.2).
+    pub(super) report: Option<(u64, u64)>,
+    /// The session is over, and perhaps why.
+    pub(super) terminate: Option<Option<Condition>>,
+    /// The prefix `stream` is needed.
+    pub(super) prefixed: bool,
+}
+
+/// A whole answer around elements that [`cut`] has prepared.
+pub(super) fn body(head: &Head<'_>, payload: &[u8]) -> Body {
+    let mut out = Vec::with_capacity(payload.len() + if head.created.is_some() { 640 } else { 192 });
+    out.extend_from_slice(b"<body");
+    if let Some(created) = &head.created {
+        created.write(&mut out);
+    }
+    if let Some(ack) = head.ack {
+        put(&mut out, "ack", ack);
+    }
+    if let Some((rid, millis)) = head.report {
+        put(&mut out, "report", rid);
+        put(&mut out, "time", millis);
+    }
+    if let Some(condition) = head.terminate {
+        out.extend_from_slice(b" type='terminate'");
+        if let Some(condition) = condition {
+            attr(&mut out, "condition", condition.as_str());
+        }
+    }
+    attr(&mut out, "xmlns", NS);
+    if head.prefixed && head.created.is_none() {
+        out.extend_from_slice(b" xmlns:stream='http://etherx.jabber.org/streams'");
+    }
+    if payload.is_empty() {
+        out.extend_from_slice(b"/>");
+    } else {
+        out.push(b'>');
+        out.extend_from_slice(payload);
+        out.extend_from_slice(b"</body>");
+    }
+    Body(Bytes::Shared(Arc::from(out)))
+}
+
+impl Created<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        attr(out, "sid", &format!("{:032x}", self.sid));
+        put(out, "wait", u64::from(self.wait));
+        put(out, "requests", u64::from(self.requests));
+        put(out, "hold", u64::from(self.hold));
+        put(out, "inactivity", u64::from(self.inactivity));
+        if self.polling > 0 {
+            put(out, "polling", u64::from(self.polling));
+        }
+        if self.max_pause > 0 {
+            put(out, "maxpause", u64::from(self.max_pause));
+        }
+        if let Some((major, minor)) = self.version {
+            attr(out, "ver", &format!("{major}.{minor}"));
+        }
+        if let Some(ack) = self.ack {
+            put(out, "ack", ack);
+        }
+        if let Some((from, id)) = self.opened {
+            attr(out, "from", from);
+            attr(out, "authid", id);
+        }
+        out.extend_from_slice(
+            b" xmpp:restartlogic='true' xmpp:version='1.0' xmlns:xmpp='urn:xmpp:xbosh' \
+              xmlns:stream='http://etherx.jabber.org/streams'",
+        );
+    }
+}
+
+fn attr(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.push(b' ');
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"='");
+    xml::escape::attr(value, out);
+    out.push(b'\'');
+}
+
+/// A number as an attribute, without the machinery of `format!`.
+fn put(out: &mut Vec<u8>, name: &str, value: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut rest = value;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.push(b' ');
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"='");
+    out.extend_from_slice(&digits[at..]);
+    out.push(b'\'');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> (String, Cut) {
+        let mut out = Vec::new();
+        let cut = cut(text.as_bytes(), &mut out);
+        (String::from_utf8(out).unwrap(), cut)
+    }
+
+    #[test]
+    fn each_element_says_its_namespace_once() {
+        let (text, cut) = check(
+            "<message to='a'><body>x</body></message><iq xmlns='jabber:client'/><presence/>\
+             <r xmlns='urn:xmpp:sm:3'/><iq id=' xmlns=' to=\"it's\"><a/></iq>\n<iq\nid='1'/><m a = 'b' xmlns = 'c'/>",
+        );
+        assert_eq!(
+            text,
+            "<message xmlns='jabber:client' to='a'><body>x</body></message><iq xmlns='jabber:client'/>\
+             <presence xmlns='jabber:client'/><r xmlns='urn:xmpp:sm:3'/>\
+             <iq xmlns='jabber:client' id=' xmlns=' to=\"it's\"><a/></iq><iq xmlns='jabber:client'\nid='1'/>\
+             <m a = 'b' xmlns = 'c'/>"
+        );
+        assert_eq!(cut, Cut::default());
+    }
+
+    #[test]
+    fn the_document_goes_and_its_facts_stay() {
+        let mut text = Vec::new();
+        stanza::stream::header(&mut text, "it's.example", None, "i&d", "en");
+        stanza::stream::features(&mut text, |w| {
+            w.start("bind").ns(xml::Ns::Bind).end();
+        });
+        let (out, cut) = check(std::str::from_utf8(&text).unwrap());
+        assert_eq!(
+            out,
+            "<stream:features><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></stream:features>"
+        );
+        assert_eq!(cut.opened, Some(("it's.example".to_owned(), "i&d".to_owned())));
+        assert!(cut.prefixed && !cut.closed && cut.error.is_none());
+    }
+
+    #[test]
+    fn errors_of_the_stream_become_conditions() {
+        use stanza::{StreamCondition as C, StreamError};
+        for (condition, expect) in [
+            (C::HostUnknown, Condition::HostUnknown),
+            (C::ImproperAddressing, Condition::ImproperAddressing),
+            (C::SystemShutdown, Condition::SystemShutdown),
+            (C::NotWellFormed, Condition::RemoteStreamError),
+            (C::HostGone, Condition::RemoteStreamError),
+        ] {
+            let mut text = b"<message/>".to_vec();
+            StreamError::new(condition).text("why").write(&mut text);
+            stanza::stream::close(&mut text);
+            let (out, cut) = check(std::str::from_utf8(&text).unwrap());
+            assert!(out.starts_with("<message xmlns='jabber:client'/><stream:error><"), "{out}");
+            assert_eq!((cut.error, cut.closed, cut.prefixed), (Some(expect), true, true));
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_whole() {
+        let mut out = Vec::new();
+        put(&mut out, "a", 0);
+        put(&mut out, "b", u64::MAX);
+        assert_eq!(out, b" a='0' b='18446744073709551615'");
+    }
+}

@@ -1,0 +1,342 @@
+//! A `<body/>` from a client: its attributes as values, its payloads as items for the stream. XEP-0124 sections 6 and 7,
+//! XEP-0206 section 2.
+//!
+//! The start tag is read by `xml::Reader`, the payloads are cut by `xml::Scanner`; no tree. What is inside a payload is
+//! judged where elements of every transport are.
+//!
+//! Left out: encodings other than UTF-8. Trap: payloads lean on the namespaces of the wrapper. The usual wrapper declares
+//! only its own, which stands for `jabber:client` (XEP-0206 section 2), so the bytes can be passed on as they are;
+//! anything else is written anew by `xml::normalise`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use xml::{Attr, Limits, Ns, Reader, Scan, Scanner, Scope, Start};
+
+/// Largest request id (section 14.1): 2^53 - 1.
+pub(super) const MAX_RID: u64 = 9_007_199_254_740_991;
+/// Bytes of what is repeated to the client as `Content-Type`.
+const CONTENT: usize = 128;
+/// Bytes of an XML declaration.
+const DECLARATION: usize = 256;
+
+/// What is wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bad {
+    /// It is not BOSH, or not XML.
+    Form,
+    /// It is more than is allowed.
+    Limit,
+}
+
+impl From<xml::Error> for Bad {
+    fn from(error: xml::Error) -> Bad {
+        match error.kind() {
+            xml::ErrorKind::PolicyViolation => Bad::Limit,
+            _ => Bad::Form,
+        }
+    }
+}
+
+/// A request. Numbers that make no sense are `bad`.
+pub(super) struct Request<'a> {
+    /// The session; the inner option is empty when no session can have this identifier.
+    pub(super) sid: Option<Option<u128>>,
+    pub(super) rid: Option<u64>,
+    pub(super) ack: Option<u64>,
+    pub(super) pause: Option<u32>,
+    pub(super) key: Option<&'a str>,
+    pub(super) newkey: Option<&'a str>,
+    pub(super) terminate: bool,
+    pub(super) restart: bool,
+    /// The payloads as items (see [`push`]); a restart has none.
+    pub(super) items: Result<Vec<u8>, Bad>,
+    tag: Start<'a>,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a whole body. What is wrong with the payloads is told in `items`, so that the session can be found.
+    pub(super) fn read(body: &'a [u8], limits: &Limits) -> Result<Request<'a>, Bad> {
+        let start = declaration(body)?;
+        let end = tag_end(body, start).ok_or(Bad::Form)?;
+        let tag = Reader::open_tag(&body[start..end], limits)?;
+        if !tag.is("body", Ns::HttpBind) {
+            return Err(Bad::Form);
+        }
+        let mut request = Request {
+            sid: None,
+            rid: None,
+            ack: None,
+            pause: None,
+            key: None,
+            newkey: None,
+            terminate: false,
+            restart: false,
+            items: Ok(Vec::new()),
+            tag,
+        };
+        let mut sound = true;
+        for attr in request.tag.attrs() {
+            if attr.prefix.is_some() {
+                request.restart |= attr.ns.id == Some(Ns::XBosh) && attr.name == "restart" && truth(attr.raw);
+                continue;
+            }
+            match attr.name {
+                "sid" => request.sid = Some(sid(attr.raw)),
+                "rid" => request.rid = number(attr.raw).filter(|rid| (1..=MAX_RID).contains(rid)),
+                "ack" => request.ack = number(attr.raw),
+                "pause" => {
+                    let pause = number(attr.raw).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+                    sound &= pause.is_some();
+                    request.pause = pause;
+                }
+                "key" => request.key = Some(attr.raw),
+                "newkey" => request.newkey = Some(attr.raw),
+                "type" => request.terminate = attr.raw == "terminate",
+                _ => {}
+            }
+        }
+        let rest = &body[end..];
+        request.items = if !sound {
+            Err(Bad::Form)
+        } else if request.tag.empty {
+            if spaces(rest) == rest.len() { Ok(Vec::new()) } else { Err(Bad::Form) }
+        } else {
+            items(rest, &request.tag, limits)
+        };
+        if request.restart && request.items.is_ok() {
+            // XEP-0206 section 5: what a restart carries is not for the old stream and not for the new one.
+            request.items = Ok(Vec::new());
+        }
+        Ok(request)
+    }
+
+    /// Whether there is nothing in it but the wish for an answer.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.restart && self.items.as_ref().is_ok_and(Vec::is_empty)
+    }
+
+    fn attr(&self, name: &str) -> Option<Attr<'a>> {
+        self.tag.attr(name)
+    }
+
+    /// Version of BOSH; a client that does not say it wants HTTP errors (section 17.1).
+    pub(super) fn version(&self) -> Option<(u32, u32)> {
+        let attr = self.attr("ver")?;
+        let (major, minor) = attr.raw.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    }
+
+    /// A number of the session request: outside what the client wrote, inside whether it is one.
+    pub(super) fn count(&self, name: &str) -> Result<Option<u64>, Bad> {
+        match self.attr(name) {
+            None => Ok(None),
+            Some(attr) => number(attr.raw).map(Some).ok_or(Bad::Form),
+        }
+    }
+
+    pub(super) fn to(&self) -> Option<Cow<'a, str>> {
+        self.attr("to").map(|attr| attr.value()).filter(|to| !to.is_empty())
+    }
+
+    /// `Content-Type` of all answers, if it can stand in a header.
+    pub(super) fn content(&self) -> Result<Option<Arc<str>>, Bad> {
+        let Some(attr) = self.attr("content") else { return Ok(None) };
+        let value = attr.value();
+        if value == super::Answer::CONTENT || value.is_empty() {
+            return Ok(None);
+        }
+        let printable = value.bytes().all(|b| matches!(b, b' '..=b'~'));
+        if !printable || value.len() > CONTENT || !value.contains('/') {
+            return Err(Bad::Form);
+        }
+        Ok(Some(value.as_ref().into()))
+    }
+
+    /// The start tag of the stream that the client would open over TCP. `to` where the request names none.
+    pub(super) fn header(&self, to: Option<&str>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        out.extend_from_slice(
+            b"<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'",
+        );
+        let mut put = |name: &str, value: &str| {
+            out.push(b' ');
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"='");
+            xml::escape::attr(value, &mut out);
+            out.push(b'\'');
+        };
+        if let Some(to) = self.to().or_else(|| to.map(Cow::Borrowed)) {
+            put("to", &to);
+        }
+        if let Some(from) = self.attr("from") {
+            put("from", &from.value());
+        }
+        let version = self.tag.attrs().find(|a| a.name == "version" && a.ns.id == Some(Ns::XBosh));
+        // Only old clients leave it out, and they mean the same.
+        put("version", &version.map_or(Cow::Borrowed("1.0"), |attr| attr.value()));
+        if let Some(lang) = self.tag.lang() {
+            put("xml:lang", &lang);
+        }
+        out.push(b'>');
+        out
+    }
+}
+
+/// What an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// The start tag of a stream.
+    Open,
+    /// An element.
+    Element,
+    /// The client ends the stream.
+    Close,
+}
+
+/// Bytes in front of an item: its length, and what it is in the two highest bits.
+pub(super) const ITEM: usize = 4;
+
+/// Adds an item to those that the stream has not read. `bytes` are fewer than 2^30.
+pub(super) fn push(items: &mut Vec<u8>, item: Item, bytes: &[u8]) {
+    let word = (item as u32) << 30 | bytes.len() as u32;
+    items.extend_from_slice(&word.to_le_bytes());
+    items.extend_from_slice(bytes);
+}
+
+/// The first item and its length; its bytes follow [`ITEM`] others.
+pub(super) fn first(items: &[u8]) -> Option<(Item, usize)> {
+    let word = u32::from_le_bytes(*items.first_chunk()?);
+    let item = match word >> 30 {
+        0 => Item::Open,
+        1 => Item::Element,
+        _ => Item::Close,
+    };
+    Some((item, (word & 0x3fff_ffff) as usize))
+}
+
+/// Cuts what is between the tags of the wrapper.
+fn items(rest: &[u8], tag: &Start<'_>, limits: &Limits) -> Result<Vec<u8>, Bad> {
+    // Each element has its own limit where it is read, which depends on who the client is by then.
+    let limits = Limits { element_bytes: u32::MAX >> 2, ..*limits };
+    let mut scanner = Scanner::fragment();
+    let mut out = Vec::new();
+    let mut scope = None;
+    let mut at = 0;
+    loop {
+        at += spaces(&rest[at..]);
+        let here = &rest[at..];
+        if let Some(end) = here.strip_prefix(b"</") {
+            return if closes(end, tag) { Ok(out) } else { Err(Bad::Form) };
+        }
+        let Scan::Element { start, end } = scanner.scan(here, &limits)? else { return Err(Bad::Form) };
+        let element = &here[start..end];
+        if out.is_empty() {
+            out.reserve_exact(rest.len() - at);
+            if leans(tag) {
+                scope = Some(inner_scope(tag, &limits)?);
+            }
+        }
+        match &scope {
+            None => push(&mut out, Item::Element, element),
+            Some(scope) => {
+                let mut portable = Vec::with_capacity(element.len() + 64);
+                xml::normalise(element, scope, &limits, &mut portable)?;
+                push(&mut out, Item::Element, &portable);
+            }
+        }
+        at += end;
+    }
+}
+
+/// Whether payloads may mean something else without their wrapper.
+fn leans(tag: &Start<'_>) -> bool {
+    tag.prefix.is_some()
+        || tag.declarations().any(|d| match d.prefix {
+            None => false,
+            Some(_) => d.name != "stream" || d.value() != Ns::Stream.as_str(),
+        })
+}
+
+/// The namespaces that a wrapper puts in force for its payloads, with `jabber:client` for its own.
+fn inner_scope(tag: &Start<'_>, limits: &Limits) -> Result<Scope, Bad> {
+    let mut text = b"<s".to_vec();
+    let mut put = |prefix: Option<&str>, value: &str| {
+        text.extend_from_slice(b" xmlns");
+        if let Some(prefix) = prefix {
+            text.push(b':');
+            text.extend_from_slice(prefix.as_bytes());
+        }
+        text.extend_from_slice(b"='");
+        xml::escape::attr(value, &mut text);
+        text.push(b'\'');
+    };
+    let mut default = None;
+    for declared in tag.declarations() {
+        match declared.prefix {
+            None => default = Some(declared.value()),
+            Some(_) => put(Some(declared.name), &declared.value()),
+        }
+    }
+    let default = default.filter(|ns| ns != Ns::HttpBind.as_str());
+    put(None, default.as_deref().unwrap_or(Ns::Client.as_str()));
+    text.push(b'>');
+    Ok(Scope::from_open_tag(&text, limits)?)
+}
+
+/// Whether these bytes, behind `</`, end the wrapper and the document.
+fn closes(bytes: &[u8], tag: &Start<'_>) -> bool {
+    let prefix = tag.prefix.unwrap_or_default().as_bytes();
+    let name = match bytes.strip_prefix(prefix) {
+        Some(rest) if !prefix.is_empty() => rest.strip_prefix(b":"),
+        other => other,
+    };
+    let Some(rest) = name.and_then(|rest| rest.strip_prefix(tag.name.as_bytes())) else { return false };
+    let rest = &rest[spaces(rest)..];
+    rest.strip_prefix(b">").is_some_and(|rest| spaces(rest) == rest.len())
+}
+
+/// Where the document element begins: behind white space or an XML declaration.
+fn declaration(body: &[u8]) -> Result<usize, Bad> {
+    if let Some(rest) = body.strip_prefix(b"<?xml") {
+        let window = &rest[..rest.len().min(DECLARATION)];
+        let end = window.windows(2).position(|pair| pair == b"?>").ok_or(Bad::Form)?;
+        let after = b"<?xml".len() + end + 2;
+        return Ok(after + spaces(&body[after..]));
+    }
+    Ok(spaces(body))
+}
+
+/// Behind the `>` of the tag that begins at `start`.
+pub(super) fn tag_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let mut quote = 0;
+    for (at, &byte) in bytes.iter().enumerate().skip(start) {
+        match byte {
+            b'>' if quote == 0 => return Some(at + 1),
+            b'\'' | b'"' if quote == 0 => quote = byte,
+            _ if byte == quote => quote = 0,
+            _ => {}
+        }
+    }
+    None
+}
+
+pub(super) fn spaces(bytes: &[u8]) -> usize {
+    bytes.iter().position(|b| !matches!(b, b' ' | b'\t' | b'\r' | b'\n')).unwrap_or(bytes.len())
+}
+
+fn number(raw: &str) -> Option<u64> {
+    if raw.is_empty() || raw.len() > 19 || !raw.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    raw.parse().ok()
+}
+
+fn truth(raw: &str) -> bool {
+    matches!(raw, "true" | "1")
+}
+
+/// Reads 32 hexadecimal digits.
+fn sid(raw: &str) -> Option<u128> {
+    let valid = raw.len() == 32 && raw.bytes().all(|b| b.is_ascii_hexdigit());
+    if valid { u128::from_str_radix(raw, 16).ok() } else { None }
+}

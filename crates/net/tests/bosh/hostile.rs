@@ -1,0 +1,244 @@
+//! Bad input: what is refused, with which condition, and that nobody else notices.
+
+use crate::world::*;
+use std::net::SocketAddr;
+use throng_net::bosh::Origin;
+
+/// A neighbour that must not be disturbed.
+fn undisturbed(neighbour: &mut Open<'_>) {
+    let mut post = neighbour.post("<message id='n'/>");
+    assert_eq!(neighbour.server.turn(), [element("<message id='n'/>")]);
+    neighbour.server.say("<presence/>");
+    let held = neighbour.held.as_mut().map(|held| held.text());
+    assert!(held.is_some_and(|text| text == format!("<body xmlns='{NS}'/>")));
+    assert_eq!(payload(&post.text()), "<presence xmlns='jabber:client'/>");
+    neighbour.held = Some(neighbour.post(""));
+}
+
+#[test]
+fn what_is_no_body_is_a_bad_request() {
+    let world = World::new();
+    let mut neighbour = world.open();
+    for body in [
+        "",
+        " ",
+        "hello",
+        "<",
+        "<body",
+        "<body/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind'",
+        "<body xmlns='http://jabber.org/protocol/httpbind'>",
+        "<body xmlns='http://jabber.org/protocol/httpbind'></bodi>",
+        "<html xmlns='http://jabber.org/protocol/httpbind'/>",
+        "<body xmlns='urn:other' rid='1' to='a'/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='1' rid='2' to='a'/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' to='a'/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='0' to='a'/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='-1' to='a'/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='9007199254740991' to='a'/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='99999999999999999999' to='a'/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='1' wait='soon' to='a'/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='1' hold='-1' to='a'/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='1' newkey='x' to='a'/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='1' pause='x' to='a'/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='1' to='a'/>garbage",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='1' to='a'>text</body>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='1' to='a'><m/></body><body/>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='1' to='a'><!-- --></body>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='1' to='a'><?pi?></body>",
+        "<body xmlns='http://jabber.org/protocol/httpbind' rid='1' to='a'><![CDATA[x]]></body>",
+        "<!DOCTYPE body><body xmlns='http://jabber.org/protocol/httpbind' rid='1' to='a'/>",
+        "<?xml version='1.0'",
+        "\u{feff}<body xmlns='http://jabber.org/protocol/httpbind' rid='1' to='a'/>",
+        "POST /bosh HTTP/1.1\r\n\r\n",
+    ] {
+        // A version, so that the answer is not one of HTTP.
+        let body = body.replacen(" to=", " ver='1.6' to=", 1);
+        let mut post = world.post(&body);
+        assert_eq!(terminated(&post.text()), "bad-request", "{body}");
+    }
+    let mut post = world
+        .post_from(world.origin(), b"<body xmlns='http://jabber.org/protocol/httpbind' to='\xff' rid='1'/>");
+    assert_eq!(terminated(&post.text()), "bad-request");
+    assert_eq!(world.started(), 0, "no stream began");
+    assert_eq!(world.sessions.counts().sessions, 1);
+    undisturbed(&mut neighbour);
+}
+
+#[test]
+fn payloads_that_are_no_elements_end_the_session_unread() {
+    let world = World::new();
+    let mut neighbour = world.open();
+    for bad in ["text", "<a", "<a>", "</a>", "<a/>x", "<!-- -->", "<a><!-- --></a>", "<a><?x?></a>", "&amp;"]
+    {
+        let mut open = world.open();
+        let mut post = open.post(&format!("<message/>{bad}"));
+        assert_eq!(terminated(&post.text()), "bad-request", "{bad}");
+        assert_eq!(terminated(&open.held().text()), "other-request");
+        assert_eq!(open.server.turn(), [Got::Eof]);
+    }
+    undisturbed(&mut neighbour);
+}
+
+#[test]
+fn a_huge_body_is_refused_and_costs_its_sender_nothing_else() {
+    let world = World::new();
+    let mut open = world.open();
+    let huge = format!("<message>{}</message>", "x".repeat(300_000));
+    let mut post = open.post(&huge);
+    assert_eq!(terminated(&post.text()), "policy-violation");
+    assert!(open.held().waits(), "whose it was is not looked at");
+    open.rid -= 1;
+    undisturbed(&mut open);
+}
+
+#[test]
+fn deep_nesting_ends_the_session() {
+    let world = World::new();
+    let mut open = world.open();
+    let deep = "<a>".repeat(70) + &"</a>".repeat(70);
+    assert_eq!(terminated(&open.post(&deep).text()), "policy-violation");
+}
+
+#[test]
+fn forged_sessions_are_not_found() {
+    let world = World::new();
+    let mut open = world.open();
+    let sid = open.sid.clone();
+    let last = char::from_digit(u32::from_str_radix(&sid[31..], 16).unwrap() ^ 2, 16).unwrap();
+    let long = format!("{sid}0");
+    let near = format!("{}{last}", &sid[..31]);
+    for forged in
+        ["", "0", "SomeSID", "../../etc/passwd", &sid[1..], &long, &near, &format!("+{}", &sid[1..])]
+    {
+        let mut post = world.post(&format!("<body rid='{}' sid='{forged}' xmlns='{NS}'/>", open.rid + 1));
+        assert_eq!(terminated(&post.text()), "item-not-found", "{forged}");
+    }
+    assert_eq!(world.sessions.counts().unknown, 8);
+    undisturbed(&mut open);
+}
+
+#[test]
+fn a_flood_of_ids_ends_only_its_own_session() {
+    let world = World::new();
+    let mut neighbour = world.open();
+    for far in [3, 4, 1000, u64::from(u32::MAX), 9_007_199_254_740_991 - RID - 1] {
+        let open = world.open();
+        assert_eq!(terminated(&open.post_rid(open.rid + far, "", "").text()), "item-not-found");
+    }
+    let open = world.open();
+    assert_eq!(terminated(&open.post_rid(1, "", "").text()), "item-not-found");
+    let open = world.open();
+    let mut bad = world.post(&format!("<body rid='x' sid='{}' xmlns='{NS}'/>", open.sid));
+    assert_eq!(terminated(&bad.text()), "bad-request");
+    undisturbed(&mut neighbour);
+    assert_eq!(world.sessions.counts().sessions, 1);
+}
+
+#[test]
+fn a_flood_of_requests_is_limited() {
+    let world = World::with(|s| s.requests_per_second = 10);
+    let mut neighbour = world.open();
+    let open = world.open();
+    let mut posts = Vec::new();
+    let end = (0..1000).find_map(|n| {
+        let mut post = open.post_rid(open.rid, "", "");
+        let answered = post.poll();
+        posts.push(post);
+        answered.then_some(n)
+    });
+    assert!(matches!(end, Some(40..60)), "{end:?}");
+    assert_eq!(terminated(&posts.last_mut().unwrap().text()), "policy-violation");
+    // All but the last were told to send again, or that another request ended the session.
+    assert!(posts.iter_mut().all(|post| post.poll()));
+    assert_eq!(world.sessions.counts().held, 1, "the neighbour's");
+    undisturbed(&mut neighbour);
+    // At the permitted pace it lasts.
+    let open = world.open();
+    let mut last = None;
+    for _ in 0..1000 {
+        world.clock.advance(100);
+        last = Some(open.post_rid(open.rid, "", ""));
+    }
+    assert!(last.unwrap().waits());
+}
+
+#[test]
+fn a_stream_that_does_not_read_bounds_its_client() {
+    let world = World::with(|s| s.body_bytes = 10_000);
+    let mut open = world.open();
+    let long = format!("<message>{}</message>", "x".repeat(9000));
+    let mut sent = 0;
+    let end = (0..100).find_map(|_| {
+        let mut post = open.post(&long);
+        sent += 1;
+        // The sweep answers what is one too many, so that the client goes on.
+        world.pass(1);
+        (post.poll() && post.text().contains("terminate")).then(|| post.text())
+    });
+    assert_eq!(terminated(&end.unwrap()), "policy-violation");
+    assert_eq!(sent, 3, "twice a body may wait");
+}
+
+#[test]
+fn sessions_are_limited_in_total_and_by_address() {
+    let world = World::with(|s| (s.sessions, s.sessions_per_address) = (3, 2));
+    let from = |text: &str| Origin { peer: SocketAddr::new(text.parse().unwrap(), 1), ..world.origin() };
+    let body = format!("<body to='example.com' rid='7' ver='1.6' xmlns='{NS}'/>");
+    let ask = |text: &str| world.post_from(from(text), body.as_bytes());
+    let mut first = [ask("192.0.2.1"), ask("::ffff:192.0.2.1")];
+    assert!(first.iter_mut().all(Post::waits));
+    assert_eq!(terminated(&ask("192.0.2.1").text()), "policy-violation");
+    let mut other = ask("2001:db8::1");
+    assert!(other.waits());
+    assert_eq!(terminated(&ask("192.0.2.3").text()), "policy-violation", "all places are taken");
+    assert_eq!(world.sessions.counts().refused, 2);
+    drop(world.server());
+    assert!(ask("192.0.2.1").waits(), "a place is free again");
+    assert_eq!(world.sessions.counts().sessions, 3);
+}
+
+#[test]
+fn keys_are_asked_for_again_when_a_request_is_sent_again() {
+    let world = World::new();
+    let key = "key='bfb06a6f113cd6fd3838ab9d300fdb4fe3da2f7d'";
+    let newkey = "wait='60' hold='1' ver='1.6' newkey='ca393b51b682f61f98e7877d61146407f3d0a770'";
+    for (attributes, right) in
+        [(key, true), ("", false), ("key='6f825e81f4532b2c5fa2d12457d8a1f22e8f838e'", false)]
+    {
+        let mut open = world.open_with(newkey);
+        let mut post = open.post_with(key, "");
+        let mut again = open.post_rid(open.rid, attributes, "");
+        assert_eq!(again.waits(), right, "{attributes}");
+        assert_eq!(value(&post.text(), "type"), Some(if right { "error" } else { "terminate" }));
+    }
+    // Two that come in the wrong order are checked in the right one.
+    let mut open = world.open_with(newkey);
+    let rid = open.rid;
+    let mut second = open.post_rid(rid + 2, "key='6f825e81f4532b2c5fa2d12457d8a1f22e8f838e'", "<iq/>");
+    let mut first = open.post_rid(rid + 1, key, "<message/>");
+    assert_eq!(open.server.turn(), [element("<message/>"), element("<iq/>")]);
+    assert!(first.poll() && second.waits());
+    let mut open = world.open_with(newkey);
+    let mut second = open.post_rid(rid + 2, key, "<iq/>");
+    assert_eq!(terminated(&open.post_rid(rid + 1, key, "<message/>").text()), "item-not-found");
+    assert_eq!(terminated(&second.text()), "other-request");
+    assert_eq!(open.server.turn(), [Got::Eof]);
+}
+
+#[test]
+fn what_a_client_writes_cannot_leave_its_attribute() {
+    let world = World::new();
+    let _post = world.post(&format!(
+        "<body to='a&apos; from=&quot;x' xml:lang='e&lt;n' from=\"o'b@c\" xmpp:version='1.0&apos;' rid='7' xmlns='{NS}' \
+         xmlns:xmpp='urn:xmpp:xbosh'/>"
+    ));
+    let mut server = world.server();
+    let [Got::Open(tag)] = &server.turn()[..] else { panic!("no header") };
+    let opening = stanza::stream::Opening::read(tag.as_bytes(), &xml::Limits::DEFAULT);
+    assert!(opening.is_err(), "the version is none");
+    let start = xml::Reader::open_tag(tag.as_bytes(), &xml::Limits::DEFAULT).unwrap();
+    assert_eq!(start.attr("to").unwrap().value(), "a' from=\"x");
+    assert_eq!(start.attr("from").unwrap().value(), "o'b@c");
+    assert_eq!(start.lang().unwrap(), "e<n");
+}

@@ -1,0 +1,11 @@
+//! BOSH (XEP-0124, XEP-0206) without sockets: requests on one side, a stream on the other, time by hand.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
+
+mod conformance;
+mod examples;
+mod hostile;
+mod memory;
+mod property;
+mod rules;
+mod world;

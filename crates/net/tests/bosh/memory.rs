@@ -1,0 +1,100 @@
+//! What an idle session with its held request costs here, in bytes asked of the allocator.
+
+use crate::world::*;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn note(bytes: isize, count: usize) {
+    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+    let _ = COUNT.try_with(|all| all.set(all.get() + count));
+}
+
+#[allow(unsafe_code, reason = "an allocator that counts, for this test only")]
+// SAFETY: every call is passed on unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size() as isize, 1);
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        note(-(layout.size() as isize), 0);
+        unsafe { System.dealloc(at, layout) }
+    }
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        note(size as isize - layout.size() as isize, 1);
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Budget of docs/memory.md; the rest of the 8 kB is the HTTP connection's, the task's and the session's of the engine.
+const IDLE: isize = 1536;
+
+#[test]
+fn an_idle_session_with_its_request_is_small() {
+    let world = World::new();
+    let mut warm: Vec<Open<'_>> = (0..64).map(|_| world.open()).collect();
+    const SESSIONS: usize = 1000;
+    let before = LIVE.get();
+    let mut idle: Vec<Open<'_>> = Vec::with_capacity(SESSIONS);
+    let list = (SESSIONS * size_of::<Open<'_>>()) as isize;
+    for _ in 0..SESSIONS {
+        let mut open = world.open();
+        open.created = String::new();
+        idle.push(open);
+    }
+    // Long enough for the answers of the login to leave the cache.
+    for _ in 0..3 {
+        world.pass(60);
+        for open in idle.iter_mut().chain(&mut warm) {
+            open.held().text();
+            open.held = Some(open.post(""));
+        }
+    }
+    let each = (LIVE.get() - before - list) / SESSIONS as isize;
+    // The test's own: sid (32), a waker (24).
+    let each = each - 56;
+    println!("an idle BOSH session: {each} bytes");
+    assert!(each <= IDLE, "{each} bytes");
+}
+
+#[test]
+fn a_message_costs_few_allocations() {
+    let world = World::new();
+    let mut open = world.open();
+    let bodies: Vec<String> =
+        (1..=64).map(|n| open.body(open.rid + n, "", "<message to='a@b'><body>x</body></message>")).collect();
+    let mut held = open.held.take().unwrap();
+    let mut rest = bodies.iter();
+    for body in rest.by_ref().take(32) {
+        held = round(&world, &mut open, held, body);
+    }
+    let before = COUNT.get();
+    let mut rounds = 0;
+    for body in rest {
+        held = round(&world, &mut open, held, body);
+        rounds += 1;
+    }
+    let each = (COUNT.get() - before) / rounds;
+    println!("a request with a message, and an answer with one: {each} allocations");
+    // The test's own: a flag, the text of the event and its list.
+    assert!(each <= 3 + 7, "{each} allocations");
+}
+
+/// One request with a message, which is answered with another one.
+fn round(world: &World, open: &mut Open<'_>, mut held: Post, body: &str) -> Post {
+    let post = world.post_from(world.origin(), body.as_bytes());
+    open.server.read();
+    open.server.say("<message to='c@d'><body>y</body></message>");
+    assert!(held.poll());
+    post
+}

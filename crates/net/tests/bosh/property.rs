@@ -1,0 +1,194 @@
+//! Requests in any order, lost, doubled and resent; output at any time: nothing is lost, doubled or reordered.
+
+use crate::world::*;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// The client has something to say, if it may send.
+    Send,
+    /// Of the requests on their way, this one arrives.
+    Arrive(usize),
+    /// It breaks on its way: the client sends it again.
+    Lose(usize),
+    /// The client reads the answers that are there; of one in so many the connection breaks before it has it.
+    Receive(usize),
+    /// The connection of a waiting request breaks; the client sends it again.
+    Break(usize),
+    /// The session's task runs: it reads, and says something if it can.
+    Turn(bool),
+    /// Seconds pass.
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => Just(Step::Send),
+        5 => (0..4_usize).prop_map(Step::Arrive),
+        1 => (0..4_usize).prop_map(Step::Lose),
+        4 => (0..4_usize).prop_map(Step::Receive),
+        1 => (0..4_usize).prop_map(Step::Break),
+        5 => any::<bool>().prop_map(Step::Turn),
+        1 => (0..3_u64).prop_map(Step::Pass),
+    ]
+}
+
+/// A client that does what the specification says, on a bad network.
+struct Client<'w> {
+    open: Open<'w>,
+    hold: u64,
+    /// Requests on their way, by id.
+    travelling: Vec<u64>,
+    /// Requests that wait at the server.
+    waiting: Vec<(u64, Post)>,
+    /// Answers that came before one with a lower id.
+    answers: Vec<(u64, String)>,
+    /// Id of the next answer that counts.
+    next: u64,
+    /// Payload of each request by id, counted from the first.
+    payloads: Vec<String>,
+    sent: u64,
+    said: u64,
+    read: VecDeque<String>,
+    heard: Vec<String>,
+}
+
+impl<'w> Client<'w> {
+    fn body(&self, rid: u64) -> String {
+        let payload = &self.payloads[(rid - RID - 1) as usize];
+        let ack = if self.open.created.contains(" ack='") && self.next < rid {
+            format!("ack='{}'", self.next - 1)
+        } else {
+            String::new()
+        };
+        self.open.body(rid, &ack, payload)
+    }
+
+    /// Takes the answers that are there. True: it goes on.
+    fn receive(&mut self, lose: usize) {
+        let mut at = 0;
+        while at < self.waiting.len() {
+            if !self.waiting[at].1.poll() {
+                at += 1;
+                continue;
+            }
+            let (rid, mut post) = self.waiting.remove(at);
+            let text = post.text();
+            if value(&text, "type") == Some("error") || lose == 1 {
+                self.travelling.push(rid);
+                continue;
+            }
+            assert_eq!(value(&text, "type"), None, "the session ended: {text}");
+            if rid >= self.next && !self.answers.iter().any(|(known, _)| *known == rid) {
+                self.answers.push((rid, text));
+            }
+        }
+        while let Some(at) = self.answers.iter().position(|(rid, _)| *rid == self.next) {
+            let (_, text) = self.answers.remove(at);
+            self.heard.extend(payload(&text).split_inclusive("/>").map(str::to_owned));
+            self.next += 1;
+        }
+    }
+
+    fn may_send(&self) -> bool {
+        // As many as are not answered, in the client's view.
+        self.open.rid + 1 - self.next <= self.hold
+    }
+
+    fn run(&mut self, step: Step) {
+        match step {
+            Step::Send if self.may_send() => {
+                self.open.rid += 1;
+                self.sent += 1;
+                self.payloads.push(format!("<message id='{}'/>", self.sent));
+                self.travelling.push(self.open.rid);
+            }
+            Step::Arrive(which) if !self.travelling.is_empty() => {
+                let rid = self.travelling.remove(which % self.travelling.len());
+                // A request that a client has given up is not read any more.
+                self.waiting.retain(|(old, _)| *old != rid);
+                let post = self.open.world.post(&self.body(rid));
+                self.waiting.push((rid, post));
+            }
+            Step::Lose(which) if !self.travelling.is_empty() => {
+                // Lost on the way: the client sends it again, which is the same as a detour.
+                let at = which % self.travelling.len();
+                let rid = self.travelling.remove(at);
+                self.travelling.push(rid);
+            }
+            Step::Receive(lose) => self.receive(lose),
+            Step::Break(which) if !self.waiting.is_empty() => {
+                let (rid, _) = self.waiting.remove(which % self.waiting.len());
+                self.travelling.push(rid);
+            }
+            Step::Turn(say) => {
+                for got in self.open.server.read() {
+                    let Got::Element(text) = got else { panic!("{got:?}") };
+                    self.read.push_back(text);
+                }
+                if say && self.open.server.stream.takes_output() {
+                    self.said += 1;
+                    self.open.server.queue(&format!("<presence id='{}'/>", self.said));
+                }
+                self.open.server.flush().unwrap();
+            }
+            Step::Pass(seconds) => self.open.world.pass(seconds),
+            _ => {}
+        }
+    }
+}
+
+fn check(steps: &[Step], hold: u64, ack: bool) {
+    let world = World::with(|s| (s.polling, s.max_inactivity, s.requests_per_second) = (0, 3600, 0));
+    let ack = if ack { "ack='1'" } else { "" };
+    let open = world.open_with(&format!("wait='60' hold='{hold}' ver='1.6' {ack}"));
+    let mut client = Client {
+        next: RID + 1,
+        open,
+        hold,
+        travelling: Vec::new(),
+        waiting: Vec::new(),
+        answers: Vec::new(),
+        payloads: Vec::new(),
+        sent: 0,
+        said: 0,
+        read: VecDeque::new(),
+        heard: Vec::new(),
+    };
+    for step in steps {
+        client.run(*step);
+    }
+    // The network is good again: everything arrives.
+    for _ in 0..20 {
+        for step in [Step::Arrive(0), Step::Turn(false), Step::Receive(0)] {
+            client.run(step);
+        }
+    }
+    for _ in 0..4 {
+        world.pass(61);
+        for step in [Step::Turn(false), Step::Receive(0), Step::Arrive(0), Step::Arrive(0), Step::Receive(0)]
+        {
+            client.run(step);
+        }
+    }
+    let sent: Vec<String> = (1..=client.sent).map(|n| format!("<message id='{n}'/>")).collect();
+    assert_eq!(Vec::from(client.read), sent);
+    let said: Vec<String> =
+        (1..=client.said).map(|n| format!("<presence xmlns='jabber:client' id='{n}'/>")).collect();
+    assert_eq!(client.heard, said);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_lost_doubled_or_reordered(
+        steps in prop::collection::vec(step(), 0..200),
+        hold in 1..3_u64,
+        ack in any::<bool>(),
+    ) {
+        check(&steps, hold, ack);
+    }
+}
