@@ -6,12 +6,19 @@
 //!
 //! The trap: whoever can reach the port can send anything. Every route says who may use it.
 
+mod accounts;
+mod audit;
 pub mod auth;
+pub mod commands;
 mod console;
+mod extract;
 mod health;
 mod machine;
+mod openapi;
+mod operation;
 mod peer;
 mod problem;
+mod sessions;
 
 use std::sync::Arc;
 
@@ -20,16 +27,19 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, header};
 use axum::middleware::map_response;
 use axum::response::Response;
+use axum::routing::any;
 use throng_core::Node;
 
 use auth::Auth;
 use auth::tokens::Tokens;
 pub use machine::Machine;
+use operation::Operation;
 pub use peer::Peer;
 pub use problem::Problem;
+use serde_json::Value;
 
 /// Bytes of a request to `/api/v1`, where a route does not say otherwise.
-const BODY: usize = 64 * 1024;
+const BODY: usize = 256 * 1024;
 
 /// What requests are answered from.
 pub struct Api {
@@ -40,13 +50,16 @@ pub struct Api {
     /// Tokens for programs.
     pub tokens: Tokens,
     pub(crate) auth: Auth,
+    /// The OpenAPI document.
+    pub(crate) document: Value,
 }
 
 impl Api {
     /// The API of a node.
     pub fn new(node: Arc<Node>, machine: Arc<dyn Machine>) -> Arc<Api> {
         let tokens = Tokens::new(node.stores.settings.clone());
-        Arc::new(Api { node, machine, tokens, auth: Auth::default() })
+        let document = openapi::document(&operations(), schemas());
+        Arc::new(Api { node, machine, tokens, auth: Auth::default(), document })
     }
 }
 
@@ -55,19 +68,47 @@ pub fn router(api: Arc<Api>) -> Router {
     Router::new()
         .merge(health::routes())
         .merge(console::routes())
-        .merge(v1())
+        .merge(v1(&api))
         .fallback(health::nowhere)
         .with_state(api)
 }
 
+/// All operations that are declared.
+fn operations() -> Vec<Operation> {
+    let mut all = auth::operations();
+    all.extend(auth::tokens::operations());
+    all.extend(accounts::operations());
+    all.extend(sessions::operations());
+    all.extend(commands::operations());
+    all.extend(audit::operations());
+    all.extend(openapi::operations());
+    all
+}
+
+/// The schemas that they use.
+fn schemas() -> Vec<(&'static str, Value)> {
+    let mut all = auth::schemas();
+    all.extend(auth::tokens::schemas());
+    all.extend(accounts::schemas());
+    all.extend(sessions::schemas());
+    all.extend(commands::schemas());
+    all.extend(audit::schemas());
+    all
+}
+
 /// `/api/v1`: answers for programs and for the console, never kept by anybody on the way.
-fn v1() -> Router<Arc<Api>> {
-    Router::new().merge(auth::routes()).layer(DefaultBodyLimit::max(BODY)).layer(map_response(
-        async |mut response: Response| {
+fn v1(api: &Arc<Api>) -> Router<Arc<Api>> {
+    Router::new()
+        .merge(operation::router(api, operations()))
+        .route("/api/v1", any(operation::no_such_path))
+        .route("/api/v1/", any(operation::no_such_path))
+        .route("/api/v1/{*path}", any(operation::no_such_path))
+        .method_not_allowed_fallback(operation::no_such_method)
+        .layer(DefaultBodyLimit::max(BODY))
+        .layer(map_response(async |mut response: Response| {
             let headers = response.headers_mut();
             headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
             headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
             response
-        },
-    ))
+        }))
 }

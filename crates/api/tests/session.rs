@@ -96,7 +96,7 @@ async fn what_is_sent_must_be_small_json() {
         (post().text("text/plain", format!("{{\"jid\":\"{ADMIN}\",\"password\":\"{PASSWORD}\"}}")), 415),
         (post().text("application/x-www-form-urlencoded", "jid=a&password=b"), 415),
         (post().text("application/json", "{"), 400),
-        (post().text("application/json", vec![b'x'; 100_000]), 413),
+        (post().text("application/json", vec![b'x'; 300_000]), 413),
         (post().json(json!({ "jid": ADMIN })), 400),
         (post().json(json!({ "jid": ADMIN, "password": PASSWORD, "more": 1 })), 400),
         (post().json(json!({ "jid": ADMIN, "password": "x".repeat(4_000) })), 400),

@@ -215,6 +215,7 @@ pub(crate) struct Parts {
     pub(crate) idle_probe: Option<crate::host::IdleProbe>,
     pub(crate) management: Option<crate::session::Management>,
     pub(crate) late: Option<crate::host::Late>,
+    pub(crate) software: Option<crate::host::Software>,
     pub(crate) keeps_messages: bool,
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
     pub(crate) elements: Elements,
@@ -280,6 +281,10 @@ impl Builder<'_> {
     /// State that the handlers of this domain share over reloads; see [`crate::kept`]. `make` is called the first time.
     pub fn kept<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         self.kept.get(self.domain, self.owner, make)
+    }
+    /// Says what software a client is; the last feature that registers one counts.
+    pub fn software(&mut self, software: crate::host::Software) {
+        self.parts.software = Some(software);
     }
     /// Makes the question for a sign of life; the last feature that registers one counts.
     pub fn idle_probe(&mut self, probe: crate::host::IdleProbe) {

@@ -50,6 +50,8 @@ pub struct Host {
     pub idle_probe: Option<IdleProbe>,
     /// What may be agreed on with clients about acknowledgement; nothing if the feature is off.
     pub management: Option<Management>,
+    /// Says what software a client is.
+    pub software: Option<Software>,
     /// Marks a message that reaches another resource or the store later than it was sent.
     pub late: Option<Late>,
     /// A feature stores messages that nobody took.
@@ -63,6 +65,9 @@ pub struct Host {
 
 /// Makes the question for a sign of life from a silent client.
 pub type IdleProbe = fn(&Session) -> Option<Frame>;
+
+/// Says what software a client is, in a few words or as a URI, if it said so.
+pub type Software = fn(&Session) -> Option<String>;
 
 /// Makes a message with the time, in milliseconds since 1970, at which this domain first sent it.
 pub type Late = fn(&Frame, &str, u64) -> Option<Frame>;
@@ -205,6 +210,7 @@ impl Host {
             idle_probe: parts.idle_probe,
             management: parts.management,
             late: parts.late,
+            software: parts.software,
             keeps_messages: parts.keeps_messages,
             features,
             options: options_of,

@@ -26,6 +26,7 @@ pub mod frame;
 pub mod guard;
 pub mod hooks;
 pub mod host;
+pub mod inquiry;
 pub mod iq;
 pub mod kept;
 pub mod limits;

@@ -21,6 +21,7 @@ use crate::ending::Ending;
 use crate::guard::Guard;
 use crate::hooks::{ClosingCtx, OpenedCtx, Probe, Ran, RemovedCtx};
 use crate::host::{Host, Hosts};
+use crate::inquiry::Inquiries;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::passwords::Passwords;
@@ -77,6 +78,8 @@ pub struct Node {
     pub metrics: Metrics,
     /// Counts failed logins.
     pub guard: Guard,
+    /// Questions to connections about themselves.
+    pub(crate) inquiries: Inquiries,
     /// What was done to the node.
     pub audit: Audit,
     limits: ArcSwap<Limits>,
@@ -142,6 +145,7 @@ impl Node {
             metrics: parts.metrics,
             guard: Guard::new(),
             audit: Audit::default(),
+            inquiries: Inquiries::default(),
             limits: ArcSwap::from_pointee(parts.limits),
             admins: RwLock::new(parts.admins.into_iter().collect()),
             passwords: parts.passwords,
@@ -226,6 +230,7 @@ impl Node {
         self.now.store(now, Ordering::Relaxed);
         self.links.sweep(now);
         self.sweep_questions(now);
+        self.sweep_inquiries(now);
         self.ending.sweep(now);
     }
 

@@ -8,9 +8,9 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use throng_core::Node;
-use throng_core::command::{Caller, Command, Field, FieldKind, Given, Key, Output, Shown};
+use throng_core::command::{Caller, Given, Key, Output, Shown};
 
 use crate::admin::{self, Answer, Request};
 use crate::cli::CommandLine;
@@ -85,25 +85,7 @@ fn list(all: &[Value], as_json: bool) -> Result<()> {
 /// The commands of a domain as data.
 pub(crate) fn describe(node: &Arc<Node>, domain: &str) -> Result<Answer> {
     let host = host(node, domain)?;
-    let all = host.commands.iter().map(|entry| about(entry.command)).collect();
-    Ok(Answer { status: Some(Value::Array(all)), ..Answer::default() })
-}
-
-fn about(command: &Command) -> Value {
-    let field = |f: &Field| {
-        json!({
-            "name": f.name, "label": f.label, "kind": f.kind.describe(), "doc": f.doc, "default": f.default,
-            "required": f.required && f.default.is_empty(),
-        })
-    };
-    json!({
-        "name": command.name,
-        "title": command.title,
-        "doc": command.doc,
-        "changes": command.changes,
-        "input": command.input.iter().map(field).collect::<Vec<_>>(),
-        "output": command.output.iter().map(field).collect::<Vec<_>>(),
-    })
+    Ok(Answer { status: Some(Value::Array(api::commands::describe(&host))), ..Answer::default() })
 }
 
 fn host(node: &Arc<Node>, domain: &str) -> Result<Arc<throng_core::Host>> {
@@ -126,7 +108,7 @@ pub(crate) async fn carry_out(
     let input = entry.command.read(&given, Key::Name).map_err(|error| anyhow!("{error}"))?;
     let output = node.run_command(&host, entry, Caller::operator(), input).await;
     let output = output.map_err(|error| anyhow!("{error}"))?;
-    Ok(Answer { lines: lines(&output), status: Some(data(&output)), ..Answer::default() })
+    Ok(Answer { lines: lines(&output), status: Some(api::commands::data(&output)), ..Answer::default() })
 }
 
 /// For people: lists a value a line, tables with tabs, the rest with its label.
@@ -148,33 +130,4 @@ fn lines(output: &Output) -> Vec<String> {
         lines.push(output.note.clone());
     }
     lines
-}
-
-/// For programs.
-fn data(output: &Output) -> Value {
-    let mut map = Map::new();
-    for (field, shown) in &output.values {
-        map.insert(field.name.to_owned(), value(field, shown));
-    }
-    if !output.note.is_empty() {
-        map.insert("note".to_owned(), json!(output.note));
-    }
-    Value::Object(map)
-}
-
-fn value(field: &Field, shown: &Shown) -> Value {
-    match (shown, field.kind) {
-        (Shown::Text(text), _) => json!(text),
-        (Shown::Texts(texts), _) => json!(texts),
-        (Shown::Int(n), _) => json!(n),
-        (Shown::Bool(on), _) => json!(on),
-        (Shown::Rows(rows), FieldKind::Table(columns)) => rows
-            .iter()
-            .map(|row| {
-                let cells = columns.iter().zip(row).map(|(c, cell)| (c.name.to_owned(), value(c, cell)));
-                Value::Object(cells.collect())
-            })
-            .collect(),
-        (Shown::Rows(_), _) => Value::Null,
-    }
 }

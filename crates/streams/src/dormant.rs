@@ -79,6 +79,9 @@ impl Future for Dormant {
         if !this.over && !closing && link.wanted() && this.waiting.is_none() && link.release() {
             this.over = true;
         }
+        if link.inquired() {
+            this.node.inquired(&link, None);
+        }
         let late = link.rang() && this.node.seconds() >= link.deadline();
         if !this.over && (closing || late) {
             this.end();

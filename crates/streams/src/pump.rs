@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use base::spawn::BoxFuture;
 use net::{Event, Scratch, Transport};
 use stanza::{Element, Head, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
+use throng_core::inquiry::Facts;
 use throng_core::session::{Batch, Item, Stamp, Taken, flags};
 use throng_core::{Frame, Ingest, Node, Session};
 use xml::{Ns, Scope, Tree};
@@ -42,6 +43,10 @@ impl Connection {
         {
             return next;
         }
+        if self.link.inquired() {
+            let facts = self.facts(session, now);
+            self.service.node.inquired(&self.link, Some(facts));
+        }
         if let Some(next) = self.alarm(session, now) {
             return next;
         }
@@ -49,6 +54,22 @@ impl Connection {
             return next;
         }
         self.write(session, now, cx, lent)
+    }
+
+    /// What this connection knows of itself. The alarm tells since when the peer is silent: it is set anew with whatever
+    /// is read.
+    fn facts(&self, session: &Session, now: u32) -> Facts {
+        let facts = self.stream.facts();
+        let limits = self.service.node.limits();
+        let left = self.link.deadline().saturating_sub(now);
+        let waits = session.flags.has(flags::MANAGED) && self.link.asked().is_some();
+        let silent = match (self.blocked, self.probed) {
+            (0, true) => Some(limits.idle_seconds.saturating_add(limits.ping_seconds.saturating_sub(left))),
+            (0, false) if !waits => Some(limits.idle_seconds.saturating_sub(left)),
+            _ => None,
+        };
+        let transport = format!("{:?}", facts.transport).to_lowercase();
+        Facts { peer: facts.peer, transport, secure: facts.secure, silent }
     }
 
     /// Another connection wants the session: it gets it when the stanza that is under way is where it belongs. `None` if

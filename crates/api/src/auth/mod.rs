@@ -37,7 +37,7 @@ use throng_core::command::{self, CommandError};
 use crate::{Api, Peer, Problem};
 
 pub(crate) use origin::same_origin;
-pub(crate) use routes::routes;
+pub(crate) use routes::{operations, schemas};
 pub use scope::Scopes;
 use sessions::{Found, Sessions};
 use signin::Doorkeeper;

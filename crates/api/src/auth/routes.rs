@@ -5,22 +5,69 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
 use base::Secret;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::sessions::{AGE, Found};
 use super::{COOKIE_NAME, Caller, Who, same_origin, signin};
+use crate::operation::{Access, Gives, Operation, Takes};
 use crate::{Api, Peer, Problem};
 
-/// The routes of this file.
-pub(crate) fn routes() -> Router<Arc<Api>> {
-    Router::new().route("/api/v1/session", get(show).post(begin).delete(end))
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::new(Method::POST, "/session", "signIn", Access::Everybody, begin)
+            .summary("Signs an administrator in, with the password of the XMPP account.")
+            .takes(Takes::Json("SignIn"))
+            .gives(201, Gives::Json("Session"), "The session; its cookie is in `Set-Cookie`.")
+            .problems(&[401, 403, 429, 503]),
+        Operation::new(Method::GET, "/session", "showSession", Access::SignedIn, show)
+            .summary("Who is signed in.")
+            .gives(200, Gives::Json("Session"), "The session, or the token."),
+        Operation::new(Method::DELETE, "/session", "signOut", Access::SignedIn, end)
+            .summary("Ends the session.")
+            .gives(204, Gives::Nothing, "It is over."),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let maybe_text = |what: &str| json!({ "type": ["string", "null"], "description": what });
+    vec![
+        (
+            "SignIn",
+            json!({
+                "type": "object",
+                "required": ["jid", "password"],
+                "additionalProperties": false,
+                "properties": {
+                    "jid": { "type": "string", "description": "An administrator's address; of the only domain, the user name will do." },
+                    "password": { "type": "string" },
+                },
+            }),
+        ),
+        (
+            "Session",
+            json!({
+                "type": "object",
+                "required": ["jid", "token", "scopes", "csrf", "expires"],
+                "properties": {
+                    "jid": maybe_text("The administrator who is signed in."),
+                    "token": maybe_text("The name of the token instead."),
+                    "scopes": { "type": "array", "items": { "$ref": "#/components/schemas/Scope" } },
+                    "csrf": maybe_text("What X-CSRF-Token must be for everything but GET."),
+                    "expires": {
+                        "type": ["integer", "null"], "description": "When it is over in any case, in seconds since 1970.",
+                    },
+                },
+            }),
+        ),
+    ]
 }
 
 #[derive(Deserialize)]
@@ -31,7 +78,7 @@ struct SignIn {
 }
 
 /// What a page needs to know of its session.
-fn about(caller: &Caller, now: u64) -> serde_json::Value {
+fn about(caller: &Caller, now: u64) -> Value {
     let (jid, token) = match &caller.who {
         Who::Administrator(jid) => (Some(jid.as_str()), None),
         Who::Token(name) => (None, Some(name.as_str())),
@@ -62,7 +109,7 @@ async fn begin(State(api): State<Arc<Api>>, peer: Peer, request: Request) -> Res
     Ok(response)
 }
 
-async fn show(State(api): State<Arc<Api>>, caller: Caller) -> Json<serde_json::Value> {
+async fn show(State(api): State<Arc<Api>>, caller: Caller) -> Json<Value> {
     Json(about(&caller, api.node.clock.unix_millis()))
 }
 

@@ -109,9 +109,9 @@ impl Sessions {
     pub(crate) fn end(&self, id: &Hash) {
         self.0.lock().remove(id);
     }
-    /// Ends all of an account, but for one.
-    pub(crate) fn end_of(&self, jid: &Jid, but: Option<&Hash>) {
-        self.0.lock().retain(|id, session| session.jid != *jid || but == Some(id));
+    /// Ends all of an account.
+    pub(crate) fn end_of(&self, jid: &Jid) {
+        self.0.lock().retain(|_, session| session.jid != *jid);
     }
 }
 
@@ -186,9 +186,9 @@ mod tests {
         assert_eq!(found.check, Some([7; 32]));
         sessions.checked(&found.id, Millis(FRESH));
         assert_eq!(sessions.find(cookie.as_bytes(), Millis(FRESH + 1)).unwrap().check, None);
-        sessions.end_of(&jid("a@x"), Some(&found.id));
+        sessions.end_of(&jid("b@x"));
         assert!(sessions.find(cookie.as_bytes(), Millis(FRESH + 1)).is_some());
-        sessions.end_of(&jid("a@x"), None);
+        sessions.end_of(&jid("a@x"));
         assert!(sessions.find(cookie.as_bytes(), Millis(FRESH + 1)).is_none());
         for forged in ["", "x", "AAAAAAAAAAAAAAAAAAAAAA"] {
             assert!(sessions.find(forged.as_bytes(), Millis(0)).is_none());

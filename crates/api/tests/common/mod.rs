@@ -74,15 +74,20 @@ impl Answer {
 
 /// A request in words: method, path, headers as `name: value`, body.
 pub struct Ask<'a> {
-    pub line: &'a str,
+    pub line: String,
     pub headers: Vec<(&'a str, String)>,
     pub body: Body,
     pub peer: Peer,
 }
 
-pub fn ask(line: &str) -> Ask<'_> {
+pub fn ask<'a>(line: &str) -> Ask<'a> {
     let peer = Peer { address: HERE, secure: true };
-    Ask { line, headers: vec![("host", "console.example".to_owned())], body: Body::empty(), peer }
+    Ask {
+        line: line.to_owned(),
+        headers: vec![("host", "console.example".to_owned())],
+        body: Body::empty(),
+        peer,
+    }
 }
 
 impl<'a> Ask<'a> {

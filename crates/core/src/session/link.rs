@@ -144,13 +144,15 @@ pub struct Link {
 const RANG: u32 = 1;
 /// A signal: another connection wants the line.
 pub(super) const WANTED: u32 = 2;
+/// A signal: the connection is to say what it knows of itself.
+const INQUIRED: u32 = 4;
 
 /// A batch above this size hands the buffer on, so that dense traffic does not allocate.
 const FEW: usize = 8;
 /// Written behind each stanza's own bytes in the queue: pointer, head, allocation.
 const ITEM_OVERHEAD: u32 = 128;
 const NEVER: u32 = u32::MAX;
-static NEXT: AtomicU64 = AtomicU64::new(1);
+pub(super) static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Link {
     /// A line with an empty queue and no alarm.
@@ -380,6 +382,16 @@ impl Link {
     pub fn rang(&self) -> bool {
         self.signals.load(Ordering::Relaxed) & RANG != 0
             && self.signals.fetch_and(!RANG, Ordering::AcqRel) & RANG != 0
+    }
+    /// Asks the connection's task for [`crate::inquiry::Facts`].
+    pub(crate) fn inquire(&self) {
+        self.signals.fetch_or(INQUIRED, Ordering::Release);
+        wake(self.inner.lock());
+    }
+    /// Whether that was asked since the last call.
+    pub fn inquired(&self) -> bool {
+        self.signals.load(Ordering::Acquire) & INQUIRED != 0
+            && self.signals.fetch_and(!INQUIRED, Ordering::AcqRel) & INQUIRED != 0
     }
     /// Whether all of these messages fit into the queue as it is now.
     pub fn fits<'a>(&self, messages: impl Iterator<Item = &'a Frame>, limits: &Limits) -> bool {

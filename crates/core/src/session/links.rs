@@ -10,12 +10,46 @@ use parking_lot::Mutex;
 use stanza::StreamError;
 
 use super::Link;
+use super::link::NEXT;
 
 const SHARDS: usize = 16;
+
+/// Moments that are remembered, for all numbers of links together.
+const MOMENTS: usize = 4_096;
+
+/// When links were made. Their numbers only grow, so the number at each sweep says it for all of them, and a link needs no
+/// field for it. The table thins out towards the past: what was an hour ago is known by the second, what was a month ago
+/// by minutes.
+#[derive(Default)]
+struct Births(Vec<(u64, u32)>);
+
+impl Births {
+    /// All links below `next` were made before `now`.
+    fn note(&mut self, next: u64, now: u32) {
+        if self.0.last().is_some_and(|(before, _)| *before == next) {
+            return;
+        }
+        if self.0.len() >= MOMENTS {
+            let mut at = 0;
+            let half = MOMENTS / 2;
+            self.0.retain(|_| {
+                at += 1;
+                at > half || at % 2 == 0
+            });
+        }
+        self.0.push((next, now));
+    }
+    /// The second in which a link was made; `now` if there was no sweep since.
+    fn of(&self, id: u64, now: u32) -> u32 {
+        let place = self.0.partition_point(|(next, _)| *next <= id);
+        self.0.get(place).map_or(now, |(_, second)| *second)
+    }
+}
 
 /// All connections of a node.
 #[derive(Default)]
 pub struct Links {
+    births: Mutex<Births>,
     shards: [Mutex<HashMap<u64, Arc<Link>, Hash>>; SHARDS],
     count: AtomicUsize,
 }
@@ -73,8 +107,13 @@ impl Links {
         };
         self.shards.iter().map(of).sum()
     }
+    /// Second of the node's clock at which a connection was made.
+    pub fn since(&self, link: &Link, now: u32) -> u32 {
+        self.births.lock().of(link.id, now)
+    }
     /// Rings every alarm that is due.
     pub fn sweep(&self, now: u32) {
+        self.births.lock().note(NEXT.load(Ordering::Relaxed), now);
         for shard in &self.shards {
             for link in shard.lock().values() {
                 link.sweep(now);
@@ -91,5 +130,35 @@ impl Links {
     }
     fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Arc<Link>, Hash>> {
         &self.shards[id as usize % SHARDS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_tell_when_a_link_was_made() {
+        let mut births = Births::default();
+        assert_eq!(births.of(1, 7), 7);
+        births.note(1, 10);
+        births.note(4, 11); // 1, 2 and 3 are new
+        births.note(4, 12);
+        births.note(5, 13);
+        assert_eq!([1, 2, 3, 4, 5].map(|id| births.of(id, 20)), [11, 11, 11, 13, 20]);
+    }
+
+    #[test]
+    fn the_table_of_moments_is_bounded_and_near_enough() {
+        let mut births = Births::default();
+        for second in 1..=100_000u32 {
+            births.note(u64::from(second) * 3, second);
+        }
+        assert!(births.0.len() <= MOMENTS);
+        for made in [1u32, 10, 1_000, 50_000, 99_000, 99_999] {
+            let found = births.of(u64::from(made) * 3 - 1, 100_000);
+            let (age, error) = (100_000 - made, found.abs_diff(made));
+            assert!(error <= age / 4 + 1, "{found} for {made}");
+        }
     }
 }

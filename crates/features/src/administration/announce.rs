@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Why, breathe,
+    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Scope, Why, breathe,
 };
 use throng_core::feature::Builder;
 use throng_core::session::Stamp;
@@ -33,6 +33,7 @@ pub(super) static ANNOUNCE: Command = Command {
     doc: "Sends a message to all users who are online.",
     form_type: FORM_TYPE,
     input: &[TEXT],
+    scope: Scope::Messages,
     ..Command::EMPTY
 };
 

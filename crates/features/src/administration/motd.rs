@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use parking_lot::Mutex;
 use store::{AddressId, Settings, StoreError};
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Why,
+    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Scope, Why,
 };
 use throng_core::feature::Builder;
 use throng_core::hooks::{AvailableCtx, Flow, Interest, Outcome, Phase};
@@ -40,6 +40,7 @@ pub(super) static SET: Command = Command {
     doc: "Sends a message to all users who are online, and to the others when they come.",
     form_type: FORM_TYPE,
     input: &[TEXT],
+    scope: Scope::Messages,
     ..Command::EMPTY
 };
 
@@ -51,6 +52,7 @@ pub(super) static EDIT: Command = Command {
     doc: "Changes the message of the day for those who have not seen it yet.",
     form_type: FORM_TYPE,
     input: &[TEXT],
+    scope: Scope::Messages,
     ..Command::EMPTY
 };
 
@@ -61,6 +63,7 @@ pub(super) static DELETE: Command = Command {
     title: "Delete Message of the Day",
     doc: "Removes the message of the day.",
     form_type: FORM_TYPE,
+    scope: Scope::Messages,
     ..Command::EMPTY
 };
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Shown,
+    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Scope, Shown,
 };
 use throng_core::feature::Builder;
 use throng_core::passwords::PasswordPolicy;
@@ -41,6 +41,7 @@ pub(super) static CHANGE: Command = Command {
     title: "Change Password Policy",
     doc: "Changes what passwords that users choose must be like; those in use stay.",
     input: &[LEAST, DIFFERENT, NO_NAME],
+    scope: Scope::Node,
     ..Command::EMPTY
 };
 

@@ -5,7 +5,7 @@
 //!
 //! [`Node::request_shutdown`]: throng_core::Node::request_shutdown
 
-use throng_core::command::{Call, Command, CommandError, CommandFuture, Field, FieldKind, Output};
+use throng_core::command::{Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Scope};
 use throng_core::feature::Builder;
 
 use super::announce::{headline, to_all};
@@ -41,6 +41,7 @@ pub(super) static RESTART: Command = Command {
     doc: "Ends the node in order after a delay, and starts it again.",
     form_type: FORM_TYPE,
     input: &[DELAY, TEXT],
+    scope: Scope::Node,
     ..Command::EMPTY
 };
 
@@ -52,6 +53,7 @@ pub(super) static SHUTDOWN: Command = Command {
     doc: "Ends the node in order after a delay.",
     form_type: FORM_TYPE,
     input: &[DELAY, TEXT],
+    scope: Scope::Node,
     ..Command::EMPTY
 };
 

@@ -9,7 +9,7 @@ use stanza::{StreamCondition, StreamError};
 use store::{ErrorKind, Searchable, Subscription};
 use throng_core::accounts::AccountError;
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Row, Shown, Who, Why,
+    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Row, Scope, Shown, Who, Why,
 };
 use throng_core::feature::Builder;
 use xml::{Ns, Writer};
@@ -31,6 +31,7 @@ pub(super) static ADD: Command = Command {
     doc: "Creates an account.",
     form_type: FORM_TYPE,
     input: &[USER, PASSWORD, VERIFY, EMAIL, GIVEN, SURNAME],
+    scope: Scope::Accounts,
     ..Command::EMPTY
 };
 
@@ -42,6 +43,7 @@ pub(super) static DELETE: Command = Command {
     doc: "Removes accounts with all their data, ends their sessions and tells their contacts.",
     form_type: FORM_TYPE,
     input: &[USERS],
+    scope: Scope::Accounts,
     ..Command::EMPTY
 };
 
@@ -53,6 +55,7 @@ pub(super) static DISABLE: Command = Command {
     doc: "Ends the sessions of accounts and refuses their logins until they are enabled again.",
     form_type: FORM_TYPE,
     input: &[USERS],
+    scope: Scope::Accounts,
     ..Command::EMPTY
 };
 
@@ -64,6 +67,7 @@ pub(super) static REENABLE: Command = Command {
     doc: "Lets the users of disabled accounts log in again.",
     form_type: FORM_TYPE,
     input: &[USERS],
+    scope: Scope::Accounts,
     ..Command::EMPTY
 };
 
@@ -80,6 +84,7 @@ pub(super) static END_SESSION: Command = Command {
     doc: "Ends sessions; their users may log in again.",
     form_type: FORM_TYPE,
     input: &[SESSIONS],
+    scope: Scope::Sessions,
     ..Command::EMPTY
 };
 
@@ -91,6 +96,7 @@ pub(super) static CHANGE_PASSWORD: Command = Command {
     doc: "Changes the password of an account; the password policy does not bind administrators.",
     form_type: FORM_TYPE,
     input: &[USER, PASSWORD],
+    scope: Scope::Accounts,
     ..Command::EMPTY
 };
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jid::Jid;
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Why,
+    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Scope, Why,
 };
 use throng_core::feature::Builder;
 use throng_core::hooks::{CreatedCtx, Flow, Interest, Outcome, Phase};
@@ -26,6 +26,7 @@ pub(super) static SET: Command = Command {
     doc: "Sets the message that new users find when they first log in.",
     form_type: FORM_TYPE,
     input: &[TEXT],
+    scope: Scope::Messages,
     ..Command::EMPTY
 };
 
@@ -36,6 +37,7 @@ pub(super) static DELETE: Command = Command {
     title: "Delete Welcome Message",
     doc: "Removes the welcome message.",
     form_type: FORM_TYPE,
+    scope: Scope::Messages,
     ..Command::EMPTY
 };
 

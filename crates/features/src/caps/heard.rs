@@ -130,6 +130,27 @@ impl Fingerprint {
     }
 }
 
+/// What software a client is: the node that it announces (XEP-0115 section 4), which is the address of its site.
+pub(super) fn software(session: &Session) -> Option<String> {
+    let presence = session.with(|state| state.presence.clone())?;
+    let mut reader = Reader::new(presence.bytes(), &CLIENT, &FRAME_LIMITS).ok()?;
+    let mut depth = 0_u32;
+    while let Some(event) = reader.next().ok()? {
+        match event {
+            Event::Start(start) => {
+                depth += 1;
+                if depth == 2 && start.is("c", Ns::Caps) {
+                    let node = start.attr("node")?.value().into_owned();
+                    return Some(node).filter(|node| !node.is_empty() && node.len() <= NODE_BYTES);
+                }
+            }
+            Event::End => depth = depth.saturating_sub(1),
+            Event::Text(_) => {}
+        }
+    }
+    None
+}
+
 /// A session announced what is in this stanza.
 pub(super) fn hear(node: &Arc<Node>, session: &Arc<Session>, bytes: &[u8], effects: &mut Effects) {
     let Some(print) = Fingerprint::of(bytes) else { return };

@@ -64,6 +64,7 @@ const GRATUITOUS: IqKey = IqKey::set(Target::Server, Ns::Caps2, "c");
 const NODE: &str = "urn:uuid:3f6c1c1e-5b0a-4f0e-9d53-7468726f6e67";
 
 fn build(b: &mut Builder<'_>) {
+    b.software(heard::software);
     let available = KindSet::of(Kind::Presence(PresenceType::Available));
     let interest = Interest::kinds(available).payload(Ns::Caps).payload(Ns::Caps2);
     b.outgoing(Phase::Copy, interest, |ctx: &mut OutgoingCtx<'_>| {

@@ -6,6 +6,8 @@
 //! Left out: several nodes that change the list at once. The trap: all changes on a running node must go through its one
 //! [`Tokens`], which keeps the list in memory.
 
+mod routes;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use store::Settings;
 use throng_core::command::{CommandError, Why};
 
-use super::scope::Scopes;
+use super::Scopes;
 use super::sessions::hash;
 
 /// Tokens at a time; all of them must fit one setting.
@@ -25,6 +27,8 @@ pub const MOST: usize = 100;
 pub const PREFIX: &str = "throng_";
 /// Characters of a name.
 const NAME: usize = 64;
+pub(crate) use routes::{operations, schemas};
+
 const KEY: &str = "api-tokens";
 
 /// A token as it is kept.

@@ -1,0 +1,346 @@
+//! Accounts: pages of them, one of them, and what changes one.
+//!
+//! Whatever changes an account is a command of XEP-0133 (`add-user`, `delete-user`, …): these paths only fill in its form,
+//! so rights, errors and the audit log are those of the command. With `modules.administration` off they answer 404.
+//!
+//! Left out: vCards beyond what a search shows. The trap: a page costs a look-up for each account on it; keep it a page.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use jid::{Jid, JidRef};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::{Account, ErrorKind, Query, SearchPage, Searchable, Seek, Subscription};
+use throng_core::command::{Given, Scope};
+
+use crate::auth::Caller;
+use crate::extract::{AccountJid, Asked, Json, PAGE, PAGE_MOST, account, host, limit};
+use crate::operation::{Access, Gives, Operation, Takes};
+use crate::{Api, Problem, commands, sessions};
+
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    let text = || json!({ "type": "string" });
+    let may = Access::May(Scope::Accounts);
+    let order = json!({ "type": "string", "enum": ["name", "created"], "default": "name" });
+    let page = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MOST, "default": PAGE });
+    vec![
+        Operation::new(Method::GET, "/accounts", "listAccounts", Access::May(Scope::Read), list)
+            .summary("A page of the accounts of a domain; those whose name, nick, email or user name begins with a text.")
+            .query("domain", text(), "The domain; the first one if absent.")
+            .query("search", text(), "What a user name or a name begins with.")
+            .query("order", order, "By user name, or in the order in which they were created (not with search).")
+            .query("after", text(), "The `next` of the page before, with the same other parameters.")
+            .query("limit", page, "Accounts on the page.")
+            .gives(200, Gives::Json("AccountPage"), "A page.")
+            .problems(&[404]),
+        Operation::new(Method::POST, "/accounts", "addAccount", may, add)
+            .summary("Adds an account.")
+            .takes(Takes::Json("NewAccount"))
+            .gives(201, Gives::Json("Account"), "The account, with its path in `Location`.")
+            .problems(&[404, 409, 422]),
+        Operation::new(Method::GET, "/accounts/{jid}", "showAccount", Access::May(Scope::Read), show)
+            .summary("One account.")
+            .gives(200, Gives::Json("Account"), "The account.")
+            .problems(&[404]),
+        Operation::new(Method::DELETE, "/accounts/{jid}", "deleteAccount", may, delete)
+            .summary("Removes an account with all its data, ends its sessions and tells its contacts.")
+            .gives(204, Gives::Nothing, "It is gone.")
+            .problems(&[404, 422]),
+        Operation::new(Method::PUT, "/accounts/{jid}/password", "setPassword", may, set_password)
+            .summary("Changes a password.")
+            .takes(Takes::Json("NewPassword"))
+            .gives(204, Gives::Nothing, "It is changed.")
+            .problems(&[404, 422]),
+        Operation::new(Method::POST, "/accounts/{jid}/disable", "disableAccount", may, disable)
+            .summary("Ends the sessions of an account and refuses its logins.")
+            .gives(204, Gives::Nothing, "It is disabled.")
+            .problems(&[404, 422]),
+        Operation::new(Method::POST, "/accounts/{jid}/enable", "enableAccount", may, enable)
+            .summary("Lets a disabled account log in again.")
+            .gives(204, Gives::Nothing, "It is enabled.")
+            .problems(&[404, 422]),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let text = || json!({ "type": "string" });
+    let time = || json!({ "type": "integer", "description": "Seconds since 1970." });
+    let number = || json!({ "type": "integer", "minimum": 0 });
+    let jid = || json!({ "type": "string", "description": "A bare address, such as juliet@example.org." });
+    let in_page = json!({
+        "type": "object",
+        "required": ["jid", "name", "nick", "email", "disabled", "created", "sessions"],
+        "properties": {
+            "jid": jid(), "name": text(), "nick": text(), "email": text(),
+            "disabled": { "type": "boolean" },
+            "created": time(),
+            "sessions": { "type": "integer", "minimum": 0, "description": "Connected resources." },
+        },
+    });
+    let password = || json!({ "type": "string", "minLength": 1, "maxLength": 1023 });
+    vec![
+        (
+            "AccountPage",
+            json!({
+                "type": "object",
+                "required": ["items", "next", "domain"],
+                "properties": {
+                    "domain": text(),
+                    "items": { "type": "array", "items": in_page },
+                    "next": { "type": ["string", "null"], "description": "`after` of the next page." },
+                    "total": { "type": "integer", "description": "Only on the first page. With a search counted up to 10000." },
+                },
+            }),
+        ),
+        (
+            "Account",
+            json!({
+                "type": "object",
+                "required": ["jid", "disabled", "created", "contacts", "waiting", "last_seen", "sessions"],
+                "properties": {
+                    "jid": jid(),
+                    "disabled": { "type": "boolean" },
+                    "created": time(),
+                    "contacts": number(),
+                    "waiting": { "type": "integer", "description": "Messages in the offline store." },
+                    "last_seen": { "type": ["integer", "null"], "description": "Seconds since 1970; null if never." },
+                    "sessions": number(),
+                },
+            }),
+        ),
+        (
+            "NewAccount",
+            json!({
+                "type": "object",
+                "required": ["jid", "password"],
+                "additionalProperties": false,
+                "properties": {
+                    "jid": jid(), "password": password(),
+                    "email": text(), "given_name": text(), "surname": text(),
+                },
+            }),
+        ),
+        (
+            "NewPassword",
+            json!({
+                "type": "object",
+                "required": ["password"],
+                "additionalProperties": false,
+                "properties": { "password": password() },
+            }),
+        ),
+    ]
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    domain: Option<String>,
+    search: Option<String>,
+    order: Option<Order>,
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    #[default]
+    Name,
+    Created,
+}
+
+async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Result<Response, Problem> {
+    let limit = limit(wanted.limit)?;
+    let search = wanted.search.as_deref().map(str::trim).filter(|s| !s.is_empty());
+    // A whole address is understood, too.
+    let (search, of) = match search.and_then(|s| s.split_once('@')) {
+        Some((user, of)) if api.node.host(of).is_some() => (Some((user, true)), Some(of)),
+        _ => (search.map(|s| (s.strip_suffix('@').unwrap_or(s), s.ends_with('@'))), None),
+    };
+    let host = host(&api, of.or(wanted.domain.as_deref()))?;
+    let (domain, stores) = (host.domain(), &api.node.stores);
+    let first = wanted.after.is_none();
+    let wrong = |_| Problem::invalid("after is the next of the page before");
+    if search.is_none() && wanted.order.unwrap_or_default() == Order::Created {
+        let after = wanted.after.map(|text| text.parse::<u64>()).transpose().map_err(|_| wrong(()))?;
+        let slice = stores.accounts.list(domain, store::Page::after(after.unwrap_or(0), limit)).await?;
+        let items = slice.items.iter().map(|found| brief(&api, found, &Searchable::default())).collect();
+        let total = if first { Some(stores.accounts.count(domain).await?) } else { None };
+        return Ok(page(domain, items, slice.next.map(|n| n.to_string()), total));
+    }
+    let mut query = Query::default();
+    match search {
+        Some((text, true)) => query.user = Some(text.to_owned()),
+        Some((text, false)) => query.any = Some(text.to_owned()),
+        None => {}
+    }
+    let seek = wanted.after.map_or(Seek::First, Seek::After);
+    let found = stores.directory.search(domain, &query, SearchPage { seek, limit }).await;
+    let found = found.map_err(|error| match error.kind {
+        ErrorKind::NotFound => wrong(()),
+        _ => error.into(),
+    })?;
+    let next = found.users.last().filter(|_| found.more).map(|user| user.cursor.clone());
+    let mut items = Vec::with_capacity(found.users.len());
+    for user in &found.users {
+        // One that went in between is not on the page.
+        if let Some(account) = stores.accounts.show(user.jid.as_ref()).await? {
+            items.push(brief(&api, &account, &user.shown));
+        }
+    }
+    let total = match (first, search) {
+        (false, _) => None,
+        (true, None) => Some(stores.accounts.count(domain).await?),
+        (true, Some(_)) => Some(stores.directory.count(domain, &query).await?),
+    };
+    Ok(page(domain, items, next, total))
+}
+
+fn page(domain: &str, items: Vec<Value>, next: Option<String>, total: Option<u64>) -> Response {
+    let mut page = json!({ "domain": domain, "items": items, "next": next });
+    if let Some(total) = total {
+        page["total"] = json!(total);
+    }
+    axum::Json(page).into_response()
+}
+
+fn online(api: &Api, jid: JidRef<'_>) -> usize {
+    api.node.table.find(jid).map_or(0, |account| account.sessions().len())
+}
+
+fn brief(api: &Api, account: &Account, shown: &Searchable) -> Value {
+    json!({
+        "jid": account.jid.as_str(),
+        "name": shown.name,
+        "nick": shown.nick,
+        "email": shown.email,
+        "disabled": account.disabled,
+        "created": account.created_at / 1000,
+        "sessions": online(api, account.jid.as_ref()),
+    })
+}
+
+async fn show(State(api): State<Arc<Api>>, AccountJid(jid): AccountJid) -> Result<Response, Problem> {
+    Ok(axum::Json(about(&api, &jid).await?).into_response())
+}
+
+async fn about(api: &Api, jid: &Jid) -> Result<Value, Problem> {
+    let stores = &api.node.stores;
+    let missing = || Problem::not_found(format!("there is no account {jid}"));
+    let found = stores.accounts.show(jid.as_ref()).await?.ok_or_else(missing)?;
+    let roster = match stores.roster.get(found.id).await {
+        Ok(roster) => roster.items,
+        Err(error) if error.kind == ErrorKind::NotFound => return Err(missing()),
+        Err(error) => return Err(error.into()),
+    };
+    let waiting = stores.offline.count(found.id).await?;
+    let seen = stores.last_seen.get(jid.as_ref()).await?;
+    Ok(json!({
+        "jid": found.jid.as_str(),
+        "disabled": found.disabled,
+        "created": found.created_at / 1000,
+        "contacts": roster.iter().filter(|item| item.subscription.has(Subscription::IN_ROSTER)).count(),
+        "waiting": waiting,
+        "last_seen": seen.map(|seen| seen.at),
+        "sessions": online(api, jid.as_ref()),
+    }))
+}
+
+/// Uses a command about an account, of its own domain if that is served.
+async fn command(
+    api: &Arc<Api>,
+    caller: &Caller,
+    name: &str,
+    jid: &Jid,
+    more: &[(&str, String)],
+) -> Result<(), Problem> {
+    let host = api.node.host(jid.domain());
+    let host = host.ok_or_else(|| Problem::not_found(format!("{} is not served here", jid.domain())))?;
+    let mut given = Given::default();
+    given.add("user", jid.to_string());
+    for (key, value) in more {
+        given.add(key, value.clone());
+    }
+    commands::carry_out(api, &host, caller, name, given).await.map(drop)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewAccount {
+    jid: String,
+    password: String,
+    email: Option<String>,
+    given_name: Option<String>,
+    surname: Option<String>,
+}
+
+async fn add(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Json(new): Json<NewAccount>,
+) -> Result<Response, Problem> {
+    let jid = account(&new.jid)?;
+    let mut more = vec![("password", new.password)];
+    for (key, value) in [("email", new.email), ("given-name", new.given_name), ("surname", new.surname)] {
+        more.extend(value.map(|value| (key, value)));
+    }
+    command(&api, &caller, "add-user", &jid, &more).await?;
+    let mut response = (StatusCode::CREATED, axum::Json(about(&api, &jid).await?)).into_response();
+    if let Ok(place) = HeaderValue::from_str(&format!("/api/v1/accounts/{}", sessions::encode(jid.as_str())))
+    {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    Ok(response)
+}
+
+async fn delete(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    AccountJid(jid): AccountJid,
+) -> Result<StatusCode, Problem> {
+    command(&api, &caller, "delete-user", &jid, &[]).await?;
+    api.auth.sessions.end_of(&jid);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewPassword {
+    password: String,
+}
+
+async fn set_password(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    AccountJid(jid): AccountJid,
+    Json(new): Json<NewPassword>,
+) -> Result<StatusCode, Problem> {
+    command(&api, &caller, "change-user-password", &jid, &[("password", new.password)]).await?;
+    // Whoever knew the old one must sign in again, also the one who changed it.
+    api.auth.sessions.end_of(&jid);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn disable(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    AccountJid(jid): AccountJid,
+) -> Result<StatusCode, Problem> {
+    command(&api, &caller, "disable-user", &jid, &[]).await?;
+    api.auth.sessions.end_of(&jid);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn enable(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    AccountJid(jid): AccountJid,
+) -> Result<StatusCode, Problem> {
+    command(&api, &caller, "reenable-user", &jid, &[]).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

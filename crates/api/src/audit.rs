@@ -1,0 +1,94 @@
+//! The audit log over HTTP: the newest entries that are kept in memory ([`throng_core::audit`]).
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::Method;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use throng_core::audit::{Entry, KEPT};
+use throng_core::command::Scope;
+
+use crate::extract::{Asked, PAGE, PAGE_MOST, limit};
+use crate::operation::{Access, Gives, Operation};
+use crate::{Api, Problem};
+
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    let page = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MOST, "default": PAGE });
+    let number = json!({ "type": "integer", "minimum": 0 });
+    vec![
+        Operation::new(Method::GET, "/audit", "listAudit", Access::May(Scope::Read), list)
+            .summary("What was done to the node, by whom and from where; oldest first.")
+            .query("after", number, "Only entries with higher numbers; without it the newest ones.")
+            .query("limit", page, "Entries at most.")
+            .gives(
+                200,
+                Gives::Json("Audit"),
+                "Entries since the start of the node, as far as they are kept.",
+            ),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let text = |what: &str| json!({ "type": "string", "description": what });
+    let entry = json!({
+        "type": "object",
+        "required": ["number", "at", "who", "door", "from", "what", "on", "outcome"],
+        "properties": {
+            "number": { "type": "integer", "minimum": 1 },
+            "at": { "type": "integer", "description": "Milliseconds since 1970." },
+            "who": text("An address, `operator`, or `token:` and its name."),
+            "door": text("`http`, `socket` or `xmpp`."),
+            "from": text("The client's address, where it is known."),
+            "what": text("A command, or `sign-in` and the like."),
+            "on": text("On whom."),
+            "outcome": text("`done`, the condition of the error, or `given up`."),
+        },
+    });
+    vec![(
+        "Audit",
+        json!({
+            "type": "object",
+            "required": ["items", "last"],
+            "properties": {
+                "items": { "type": "array", "items": entry },
+                "last": {
+                    "type": "integer",
+                    "description": format!("The number of the newest entry; {KEPT} are kept."),
+                },
+            },
+        }),
+    )]
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    after: Option<u64>,
+    limit: Option<u32>,
+}
+
+async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Result<Response, Problem> {
+    let limit = limit(wanted.limit)? as usize;
+    let (entries, last) = match wanted.after {
+        Some(after) => api.node.audit.after(after, limit),
+        None => api.node.audit.newest(limit),
+    };
+    let items: Vec<Value> = entries.iter().map(about).collect();
+    Ok(axum::Json(json!({ "items": items, "last": last })).into_response())
+}
+
+fn about(entry: &Entry) -> Value {
+    json!({
+        "number": entry.number,
+        "at": entry.at,
+        "who": entry.who,
+        "door": entry.door,
+        "from": entry.from,
+        "what": entry.what,
+        "on": entry.on,
+        "outcome": entry.outcome,
+    })
+}

@@ -1,0 +1,134 @@
+//! `/api/v1/tokens`: making, listing and removing tokens, for administrators and tokens that may do everything.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use throng_core::command::{CommandError, Scope};
+
+use super::Token;
+use crate::auth::{Caller, Scopes};
+use crate::extract::{Json, Named};
+use crate::operation::{Access, Gives, Operation, Takes};
+use crate::{Api, Problem};
+
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    let may = Access::May(Scope::Admin);
+    vec![
+        Operation::new(Method::GET, "/tokens", "listTokens", may, list)
+            .summary("All tokens, without their secrets.")
+            .gives(200, Gives::Json("Tokens"), "The tokens."),
+        Operation::new(Method::POST, "/tokens", "addToken", may, add)
+            .summary("Makes a token. Its secret is in this answer and never shown again.")
+            .takes(Takes::Json("NewToken"))
+            .gives(201, Gives::Json("MadeToken"), "The token with its secret.")
+            .problems(&[409, 422]),
+        Operation::new(Method::DELETE, "/tokens/{name}", "deleteToken", may, remove)
+            .summary("Removes a token; it is of no use from then on.")
+            .gives(204, Gives::Nothing, "It is gone.")
+            .problems(&[404]),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let scopes = || json!({ "type": "array", "items": { "$ref": "#/components/schemas/Scope" } });
+    let properties = || {
+        json!({
+            "name": { "type": "string" },
+            "scopes": scopes(),
+            "created": { "type": "integer", "description": "Seconds since 1970." },
+            "expires": { "type": ["integer", "null"], "description": "Seconds since 1970; null for never." },
+        })
+    };
+    let required = ["name", "scopes", "created", "expires"];
+    let token = json!({ "type": "object", "required": required, "properties": properties() });
+    let mut made = json!({ "type": "object", "required": required, "properties": properties() });
+    made["properties"]["token"] =
+        json!({ "type": "string", "description": "The secret, for `Authorization: Bearer`." });
+    if let Some(list) = made["required"].as_array_mut() {
+        list.push(json!("token"));
+    }
+    vec![
+        (
+            "Tokens",
+            json!({
+                "type": "object",
+                "required": ["items"],
+                "properties": { "items": { "type": "array", "items": token } },
+            }),
+        ),
+        (
+            "NewToken",
+            json!({
+                "type": "object",
+                "required": ["name", "scopes"],
+                "additionalProperties": false,
+                "properties": {
+                    "name": { "type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$" },
+                    "scopes": {
+                        "type": "array", "minItems": 1, "items": { "$ref": "#/components/schemas/Scope" },
+                    },
+                    "expires": {
+                        "type": ["integer", "null"], "minimum": 0,
+                        "description": "Seconds since 1970; never if absent.",
+                    },
+                },
+            }),
+        ),
+        ("MadeToken", made),
+    ]
+}
+
+fn about(token: &Token) -> Value {
+    json!({
+        "name": token.name,
+        "scopes": token.scopes.names(),
+        "created": token.created,
+        "expires": token.expires,
+    })
+}
+
+async fn list(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
+    let items: Vec<Value> = api.tokens.list().await?.iter().map(about).collect();
+    Ok(axum::Json(json!({ "items": items })).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    name: String,
+    scopes: Vec<String>,
+    expires: Option<u64>,
+}
+
+async fn add(State(api): State<Arc<Api>>, caller: Caller, Json(new): Json<New>) -> Result<Response, Problem> {
+    let scopes = Scopes::read(new.scopes.iter().map(String::as_str))
+        .map_err(|name| Problem::invalid(format!("there is no scope \"{name}\"")))?;
+    let now = api.node.clock.unix_millis() / 1000;
+    let made = api.tokens.add(&new.name, scopes, now, new.expires).await;
+    note(&api, &caller, "token add", &new.name, made.as_ref().err());
+    let (secret, token) = made?;
+    let mut value = about(&token);
+    value["token"] = json!(secret);
+    Ok((StatusCode::CREATED, axum::Json(value)).into_response())
+}
+
+async fn remove(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Named(name): Named,
+) -> Result<StatusCode, Problem> {
+    let removed = api.tokens.remove(&name).await;
+    note(&api, &caller, "token remove", &name, removed.as_ref().err());
+    removed?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn note(api: &Api, caller: &Caller, what: &str, on: &str, error: Option<&CommandError>) {
+    api.node.audit(&caller.as_command(), what, on, error.map_or("done", |e| e.condition().as_str()));
+}

@@ -1,0 +1,301 @@
+//! Commands over HTTP: what `core` and the features declare, as JSON in and out.
+//!
+//! The same declarations are behind XEP-0050 and `throng command`; rights, checks, errors and the audit log are those of
+//! [`throng_core::Node::run_command`]. A token needs the scope that the command declares.
+//!
+//! The trap: fields of secrets are only read. Nothing of a request goes into an answer.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::Method;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use throng_core::Host;
+use throng_core::command::{Command, Field, FieldKind, Given, Key, Output, Scope, Shown};
+
+use crate::auth::Caller;
+use crate::extract::{Asked, Named, host};
+use crate::operation::{Access, Gives, Operation, Takes};
+use crate::{Api, Problem};
+
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    let domain = || json!({ "type": "string" });
+    let text = "The domain whose commands they are; the first one if absent.";
+    vec![
+        Operation::new(Method::GET, "/commands", "listCommands", Access::May(Scope::Read), list)
+            .summary("All commands of a domain, with their fields.")
+            .query("domain", domain(), text)
+            .gives(200, Gives::Json("Commands"), "The commands.")
+            .problems(&[404]),
+        Operation::new(Method::GET, "/commands/{name}", "showCommand", Access::May(Scope::Read), show)
+            .summary("One command, with the values that its fields have at present, where it edits something.")
+            .query("domain", domain(), text)
+            .gives(200, Gives::Json("Command"), "The command.")
+            .problems(&[404]),
+        Operation::new(Method::POST, "/commands/{name}", "runCommand", Access::SignedIn, run)
+            .summary("Uses a command. The body has a member for each field; a token needs the scope of the command.")
+            .query("domain", domain(), text)
+            .takes(Takes::MaybeJson("CommandInput"))
+            .gives(200, Gives::Json("CommandOutput"), "It was carried out.")
+            .problems(&[404, 409, 422]),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let text = || json!({ "type": "string" });
+    let field = json!({
+        "type": "object",
+        "required": ["name", "label", "kind", "type", "required"],
+        "properties": {
+            "name": text(),
+            "label": text(),
+            "kind": { "type": "string", "description": "The type in words." },
+            "type": { "enum": ["jid", "jids", "text", "secret", "lines", "int", "count", "bool", "choice", "table"] },
+            "doc": text(),
+            "default": text(),
+            "required": { "type": "boolean" },
+            "minimum": { "type": "integer" },
+            "maximum": { "type": "integer" },
+            "choices": { "type": "array", "items": {
+                "type": "object",
+                "required": ["value", "label"],
+                "properties": { "value": text(), "label": text() },
+            } },
+            "columns": { "type": "array", "items": { "$ref": "#/components/schemas/Field" } },
+        },
+    });
+    let fields = || json!({ "type": "array", "items": { "$ref": "#/components/schemas/Field" } });
+    vec![
+        ("Field", field),
+        (
+            "Command",
+            json!({
+                "type": "object",
+                "required": ["name", "title", "doc", "changes", "scope", "module", "input", "output"],
+                "properties": {
+                    "name": text(),
+                    "title": text(),
+                    "doc": text(),
+                    "changes": { "type": "boolean", "description": "What only reads is safe to repeat." },
+                    "scope": { "$ref": "#/components/schemas/Scope" },
+                    "module": { "type": "string", "description": "The module that has it." },
+                    "input": fields(),
+                    "output": fields(),
+                    "present": {
+                        "type": "object",
+                        "description": "Values of its fields at present.",
+                        "additionalProperties": { "type": "array", "items": { "type": "string" } },
+                    },
+                },
+            }),
+        ),
+        (
+            "Commands",
+            json!({
+                "type": "object",
+                "required": ["items"],
+                "properties": { "items": { "type": "array", "items": { "$ref": "#/components/schemas/Command" } } },
+            }),
+        ),
+        (
+            "CommandInput",
+            json!({
+                "type": "object",
+                "description": "A member for each field: text, a number, true or false, or a list of texts.",
+                "additionalProperties": {
+                    "type": ["string", "integer", "boolean", "array"], "items": { "type": "string" },
+                },
+            }),
+        ),
+        (
+            "CommandOutput",
+            json!({
+                "type": "object",
+                "description": "A member for each field of the output, and a note for people.",
+                "properties": { "note": text() },
+            }),
+        ),
+    ]
+}
+
+#[derive(Deserialize)]
+struct Of {
+    domain: Option<String>,
+}
+
+async fn list(State(api): State<Arc<Api>>, Asked(of): Asked<Of>) -> Result<Response, Problem> {
+    let host = host(&api, of.domain.as_deref())?;
+    Ok(axum::Json(json!({ "items": describe(&host) })).into_response())
+}
+
+async fn show(
+    State(api): State<Arc<Api>>,
+    Named(name): Named,
+    Asked(of): Asked<Of>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let host = host(&api, of.domain.as_deref())?;
+    let entry = host.commands.named(&name).ok_or_else(|| unknown(&host, &name))?;
+    let mut value = about(entry.command, entry.owner);
+    let shown = api.node.may_use(&host, entry.command, &caller.as_command());
+    if let Some(present) = entry.present.as_ref().filter(|_| shown) {
+        let values = present.read(&api.node, &host).await?;
+        let secret = |name: &str| {
+            entry.command.input.iter().any(|f| f.name == name && matches!(f.kind, FieldKind::Secret))
+        };
+        let values = values.into_iter().filter(|(name, _)| !secret(name));
+        value["present"] =
+            values.map(|(name, list)| (name.to_owned(), json!(list))).collect::<Map<_, _>>().into();
+    }
+    Ok(axum::Json(value).into_response())
+}
+
+async fn run(
+    State(api): State<Arc<Api>>,
+    Named(name): Named,
+    Asked(of): Asked<Of>,
+    caller: Caller,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let host = host(&api, of.domain.as_deref())?;
+    let given = if body.is_empty() { Given::default() } else { read(&body)? };
+    let output = carry_out(&api, &host, &caller, &name, given).await?;
+    Ok(axum::Json(data(&output)).into_response())
+}
+
+/// Carries out a command by its name.
+pub(crate) async fn carry_out(
+    api: &Arc<Api>,
+    host: &Arc<Host>,
+    caller: &Caller,
+    name: &str,
+    given: Given,
+) -> Result<Output, Problem> {
+    let entry = host.commands.named(name).ok_or_else(|| unknown(host, name))?;
+    if let Err(problem) = caller.need(entry.command.needs()) {
+        api.node.audit(&caller.as_command(), entry.command.name, "", problem.condition);
+        return Err(problem);
+    }
+    let input = entry.command.read(&given, Key::Name)?;
+    Ok(api.node.run_command(host, entry, caller.as_command(), input).await?)
+}
+
+fn unknown(host: &Host, name: &str) -> Problem {
+    let name: String = name.chars().take(64).collect();
+    Problem::not_found(format!("{} has no command \"{name}\"; its module may be off", host.domain()))
+}
+
+/// Values out of a JSON object.
+fn read(body: &[u8]) -> Result<Given, Problem> {
+    let wrong = || Problem::invalid("the request is not a JSON object with a member for each field");
+    let values: Map<String, Value> = serde_json::from_slice(body).map_err(|_| wrong())?;
+    let mut given = Given::default();
+    for (key, value) in values {
+        let list = match value {
+            Value::Array(list) => list,
+            Value::Null => continue,
+            one => vec![one],
+        };
+        for value in list {
+            match value {
+                Value::String(text) => given.add(&key, text),
+                Value::Number(number) => given.add(&key, number.to_string()),
+                Value::Bool(on) => given.add(&key, on.to_string()),
+                _ => return Err(wrong()),
+            }
+        }
+    }
+    Ok(given)
+}
+
+/// The commands of a host as data.
+pub fn describe(host: &Host) -> Vec<Value> {
+    host.commands.iter().map(|entry| about(entry.command, entry.owner)).collect()
+}
+
+fn about(command: &Command, module: &str) -> Value {
+    json!({
+        "name": command.name,
+        "title": command.title,
+        "doc": command.doc,
+        "changes": command.changes,
+        "scope": command.needs().as_str(),
+        "module": module,
+        "input": command.input.iter().map(field).collect::<Vec<_>>(),
+        "output": command.output.iter().map(field).collect::<Vec<_>>(),
+    })
+}
+
+fn field(field: &Field) -> Value {
+    let mut value = json!({
+        "name": field.name,
+        "label": field.label,
+        "kind": field.kind.describe(),
+        "doc": field.doc,
+        "default": field.default,
+        "required": field.required && field.default.is_empty(),
+    });
+    let choice = |value: String, label: &str| json!({ "value": value, "label": label });
+    let kind = match field.kind {
+        FieldKind::Jid => "jid",
+        FieldKind::Jids => "jids",
+        FieldKind::Text => "text",
+        FieldKind::Secret => "secret",
+        FieldKind::Lines => "lines",
+        FieldKind::Bool => "bool",
+        FieldKind::Int(low, high, proposals) => {
+            (value["minimum"], value["maximum"]) = (json!(low), json!(high));
+            value["choices"] = proposals.iter().map(|(n, label)| choice(n.to_string(), label)).collect();
+            "int"
+        }
+        FieldKind::Count(most, proposals) => {
+            (value["minimum"], value["maximum"]) = (json!(1), json!(most));
+            value["choices"] = proposals.iter().map(|n| choice(n.to_string(), &n.to_string())).collect();
+            "count"
+        }
+        FieldKind::Choice(list) => {
+            value["choices"] = list.iter().map(|(value, label)| choice((*value).to_owned(), label)).collect();
+            "choice"
+        }
+        FieldKind::Table(columns) => {
+            value["columns"] = columns.iter().map(self::field).collect();
+            "table"
+        }
+    };
+    value["type"] = json!(kind);
+    value
+}
+
+/// What a command answered, for programs.
+pub fn data(output: &Output) -> Value {
+    let mut map = Map::new();
+    for (field, shown) in &output.values {
+        map.insert(field.name.to_owned(), value(field, shown));
+    }
+    if !output.note.is_empty() {
+        map.insert("note".to_owned(), json!(output.note));
+    }
+    Value::Object(map)
+}
+
+fn value(field: &Field, shown: &Shown) -> Value {
+    match (shown, field.kind) {
+        (Shown::Text(text), _) => json!(text),
+        (Shown::Texts(texts), _) => json!(texts),
+        (Shown::Int(n), _) => json!(n),
+        (Shown::Bool(on), _) => json!(on),
+        (Shown::Rows(rows), FieldKind::Table(columns)) => rows
+            .iter()
+            .map(|row| {
+                let cells = columns.iter().zip(row).map(|(c, cell)| (c.name.to_owned(), value(c, cell)));
+                Value::Object(cells.collect())
+            })
+            .collect(),
+        (Shown::Rows(_), _) => Value::Null,
+    }
+}

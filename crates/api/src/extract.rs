@@ -1,0 +1,93 @@
+//! What handlers take from a request, with problems instead of axum's own refusals.
+//!
+//! The trap: refusals must not repeat what was sent.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use jid::Jid;
+use serde::de::DeserializeOwned;
+use throng_core::Host;
+
+use crate::{Api, Problem};
+
+/// JSON.
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<Api>> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Arc<Api>) -> Result<Json<T>, Problem> {
+        let axum::Json(value) = axum::Json::from_request(request, api).await?;
+        Ok(Json(value))
+    }
+}
+
+/// The query.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<Api>> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Asked<T>, Problem> {
+        match Query::from_request_parts(parts, api).await {
+            Ok(Query(value)) => Ok(Asked(value)),
+            Err(_) => Err(Problem::invalid("a parameter of the query cannot be read")),
+        }
+    }
+}
+
+/// The one variable part of the path.
+pub(crate) struct Named(pub(crate) String);
+
+impl FromRequestParts<Arc<Api>> for Named {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Named, Problem> {
+        match Path::from_request_parts(parts, api).await {
+            Ok(Path(name)) => Ok(Named(name)),
+            Err(_) => Err(Problem::invalid("the path cannot be read")),
+        }
+    }
+}
+
+/// The address of an account in the path, such as `juliet@example.org`. The account need not exist.
+pub(crate) struct AccountJid(pub(crate) Jid);
+
+impl FromRequestParts<Arc<Api>> for AccountJid {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<AccountJid, Problem> {
+        let Named(text) = Named::from_request_parts(parts, api).await?;
+        Ok(AccountJid(account(&text)?))
+    }
+}
+
+/// Reads the address of an account.
+pub(crate) fn account(text: &str) -> Result<Jid, Problem> {
+    let jid = Jid::parse(text).ok().filter(|jid| jid.local().is_some() && jid.resource().is_none());
+    jid.ok_or_else(|| Problem::invalid("the address of an account looks like user@example.org"))
+}
+
+/// The host that is asked for, or the first one.
+pub(crate) fn host(api: &Api, domain: Option<&str>) -> Result<Arc<Host>, Problem> {
+    let found = match domain {
+        Some(domain) => Jid::parse(domain).ok().and_then(|jid| api.node.host(jid.as_str())),
+        None => api.node.hosts().into_iter().next(),
+    };
+    found.ok_or_else(|| Problem::not_found("this domain is not served here"))
+}
+
+/// Items on one page.
+pub(crate) const PAGE_MOST: u32 = 500;
+/// Unless asked for otherwise.
+pub(crate) const PAGE: u32 = 50;
+
+/// How many items are asked for.
+pub(crate) fn limit(given: Option<u32>) -> Result<u32, Problem> {
+    match given.unwrap_or(PAGE) {
+        limit @ 1..=PAGE_MOST => Ok(limit),
+        _ => Err(Problem::invalid(format!("limit is a number from 1 to {PAGE_MOST}"))),
+    }
+}

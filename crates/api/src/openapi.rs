@@ -1,0 +1,223 @@
+//! The OpenAPI document (OpenAPI Specification 3.1.0), made from the declarations of the operations.
+//!
+//! It is served at `/api/v1/openapi.json` and kept as `golden/openapi.json`, which a test compares: whoever changes the API
+//! sees the change in the diff. `THRONG_BLESS=1 cargo test -p throng-api openapi` writes it anew.
+//!
+//! The trap: schemas of answers allow members that are not named, so that a later version may add some; those of requests
+//! do not.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+use throng_core::command::Scope;
+
+use crate::Api;
+use crate::operation::{Access, Gives, Operation, Takes};
+
+/// The operation that serves the document.
+pub(crate) fn operations() -> Vec<Operation> {
+    let serve = async |State(api): State<Arc<Api>>| axum::Json(api.document.clone());
+    vec![
+        Operation::new(Method::GET, "/openapi.json", "openapi", Access::Everybody, serve)
+            .summary("This document.")
+            .gives(200, Gives::Json("Anything"), "An OpenAPI 3.1 document."),
+    ]
+}
+
+/// The schemas that operations of several files use.
+fn common() -> Vec<(&'static str, Value)> {
+    vec![
+        ("Anything", json!({ "type": "object" })),
+        ("Scope", json!({ "type": "string", "enum": Scope::ALL.map(Scope::as_str) })),
+        (
+            "Problem",
+            json!({
+                "type": "object",
+                "description": "RFC 9457",
+                "required": ["type", "title", "status", "detail", "condition"],
+                "properties": {
+                    "type": { "type": "string" },
+                    "title": { "type": "string" },
+                    "status": { "type": "integer" },
+                    "detail": { "type": "string", "description": "One sentence for a person." },
+                    "condition": { "type": "string", "description": "The condition of XMPP, RFC 6120 section 8.3.3." },
+                },
+            }),
+        ),
+    ]
+}
+
+fn reference(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}
+
+/// The document of these operations.
+pub(crate) fn document(operations: &[Operation], schemas: Vec<(&'static str, Value)>) -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for operation in operations {
+        let path = paths.entry(format!("/api/v1{}", operation.path)).or_insert_with(|| json!({}));
+        path[operation.method.as_str().to_lowercase()] = describe(operation);
+    }
+    let all: Map<String, Value> =
+        common().into_iter().chain(schemas).map(|(k, v)| (k.to_owned(), v)).collect();
+    let problems: Map<String, Value> = [400, 401, 403, 404, 409, 413, 415, 422, 429, 503]
+        .map(|status| {
+            let content = json!({ "application/problem+json": { "schema": reference("Problem") } });
+            (name(status), json!({ "description": name(status), "content": content }))
+        })
+        .into_iter()
+        .collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Throng",
+            "version": "1",
+            "description": "Administration of a Throng node. Failures are problems (RFC 9457) with the condition that XMPP \
+                has for them. Lists come in pages: `next` of one is `after` of the next one.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": "/" }],
+        "paths": paths,
+        "components": {
+            "schemas": all,
+            "responses": problems,
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token of `throng token add`.",
+                },
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": crate::auth::COOKIE_NAME,
+                    "description": "A console session. What is not GET needs the header X-CSRF-Token as well.",
+                },
+            },
+        },
+    })
+}
+
+fn describe(operation: &Operation) -> Value {
+    let mut parameters: Vec<Value> = operation
+        .path
+        .split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }))
+        .collect();
+    parameters.extend(operation.query.iter().map(|parameter| {
+        json!({
+            "name": parameter.name, "in": "query", "description": parameter.text, "schema": parameter.schema,
+        })
+    }));
+    let mut value = json!({
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "responses": responses(operation, !parameters.is_empty()),
+    });
+    if !parameters.is_empty() {
+        value["parameters"] = parameters.into();
+    }
+    let body = |kind: &str, schema: &str, required: bool| json!({ "required": required, "content": { kind: { "schema": reference(schema) } } });
+    match operation.takes {
+        Takes::Nothing => {}
+        Takes::Json(schema) => value["requestBody"] = body("application/json", schema, true),
+        Takes::MaybeJson(schema) => value["requestBody"] = body("application/json", schema, false),
+        Takes::Lines(schema) => value["requestBody"] = body("application/x-ndjson", schema, true),
+    }
+    match operation.access {
+        Access::Everybody => value["security"] = json!([]),
+        Access::SignedIn => value["security"] = json!([{ "token": [] }, { "session": [] }]),
+        Access::May(scope) => {
+            value["security"] = json!([{ "token": [scope.as_str()] }, { "session": [] }]);
+            value["x-scope"] = json!(scope.as_str());
+        }
+    }
+    value
+}
+
+/// What a status is called, in one word.
+fn name(status: u16) -> String {
+    let title = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason()).unwrap_or("Problem");
+    title.split(' ').collect()
+}
+
+fn responses(operation: &Operation, parameters: bool) -> Value {
+    let (status, gives, text) = operation.gives;
+    let content = |kind: &str, schema: &str| json!({ "description": text, "content": { kind: { "schema": reference(schema) } } });
+    let good = match gives {
+        Gives::Nothing => json!({ "description": text }),
+        Gives::Json(schema) => content("application/json", schema),
+        Gives::Lines(schema) => content("application/x-ndjson", schema),
+    };
+    let mut all = Map::from_iter([(status.to_string(), good)]);
+    let mut problems: Vec<u16> = operation.problems.to_vec();
+    if operation.access != Access::Everybody {
+        problems.extend([401, 403, 503]);
+    }
+    if parameters {
+        problems.push(400);
+    }
+    match operation.takes {
+        Takes::Nothing => {}
+        Takes::MaybeJson(_) => problems.extend([400, 413]),
+        Takes::Json(_) | Takes::Lines(_) => problems.extend([400, 413, 415]),
+    }
+    problems.sort_unstable();
+    for status in problems {
+        all.insert(status.to_string(), json!({ "$ref": format!("#/components/responses/{}", name(status)) }));
+    }
+    all.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn golden() -> std::path::PathBuf {
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/openapi.json")
+    }
+
+    #[test]
+    fn the_document_is_the_one_that_is_kept() {
+        let document = document(&crate::operations(), crate::schemas());
+        let text = serde_json::to_string_pretty(&document).unwrap() + "\n";
+        if std::env::var_os("THRONG_BLESS").is_some() {
+            std::fs::write(golden(), &text).unwrap();
+        }
+        let kept = std::fs::read_to_string(golden()).unwrap_or_default();
+        assert!(
+            kept == text,
+            "golden/openapi.json is outdated: THRONG_BLESS=1 cargo test -p throng-api openapi"
+        );
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere_and_every_schema_is_used() {
+        let document = document(&crate::operations(), crate::schemas());
+        let text = document.to_string();
+        for used in text.split("\"#/components/responses/").skip(1) {
+            let name = used.split('"').next().unwrap();
+            assert!(document["components"]["responses"].get(name).is_some(), "{name}");
+        }
+        let used: BTreeSet<&str> =
+            text.split("\"#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let known: BTreeSet<&str> =
+            document["components"]["schemas"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(used, known);
+    }
+
+    #[test]
+    fn operations_are_told_apart_and_described() {
+        let mut ids = BTreeSet::new();
+        for operation in crate::operations() {
+            assert!(ids.insert(operation.id), "{} is there twice", operation.id);
+            assert!(operation.summary.ends_with('.'), "{}", operation.id);
+            let open = operation.access == Access::Everybody;
+            assert!(!open || matches!(operation.id, "openapi" | "signIn"), "{} is open", operation.id);
+        }
+    }
+}

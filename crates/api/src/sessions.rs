@@ -1,0 +1,214 @@
+//! Connected resources: pages of them, those of an account, and ending one.
+//!
+//! Pages go through the routing table part by part, in each part in the order of hashes; so a page of a hundred thousand
+//! sessions costs one part and not a sort of all. What only the connections know is asked of those on the page
+//! ([`throng_core::inquiry`]).
+//!
+//! Left out: sessions of other nodes. The trap: a search has to look at everybody who is online; it gives way between parts.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use jid::Jid;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use throng_core::command::{Given, Scope, breathe};
+use throng_core::inquiry::Facts;
+use throng_core::router::table::Table;
+use throng_core::session::flags;
+use throng_core::{Account, Session};
+
+use crate::auth::Caller;
+use crate::extract::{AccountJid, Asked, Named, PAGE, PAGE_MOST, limit};
+use crate::operation::{Access, Gives, Operation};
+use crate::{Api, Problem, commands};
+
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    let text = || json!({ "type": "string" });
+    let page = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MOST, "default": PAGE });
+    vec![
+        Operation::new(Method::GET, "/sessions", "listSessions", Access::May(Scope::Read), list)
+            .summary("A page of the connected resources, in no order that means anything.")
+            .query("domain", text(), "Only those of this domain.")
+            .query("search", text(), "Only those whose address has this in it.")
+            .query("after", text(), "The `next` of the page before, with the same other parameters.")
+            .query("limit", page, "Sessions on the page; all of one account stay together.")
+            .gives(200, Gives::Json("SessionPage"), "A page."),
+        Operation::new(Method::GET, "/accounts/{jid}/sessions", "listSessionsOfAccount", Access::May(Scope::Read), of)
+            .summary("The connected resources of an account.")
+            .gives(200, Gives::Json("SessionPage"), "All of them.")
+            .problems(&[404]),
+        Operation::new(Method::DELETE, "/sessions/{jid}", "endSession", Access::May(Scope::Sessions), end)
+            .summary("Ends one session; its user may log in again. The address is the full one, with `/` as `%2F`.")
+            .gives(204, Gives::Nothing, "It is ended.")
+            .problems(&[404, 422]),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let maybe_text = |what: &str| json!({ "type": ["string", "null"], "description": what });
+    let maybe_number = |what: &str| json!({ "type": ["integer", "null"], "description": what });
+    let session = json!({
+        "type": "object",
+        "required": [
+            "jid", "transport", "secure", "address", "client", "idle", "since", "priority", "managed", "inactive",
+            "waiting",
+        ],
+        "properties": {
+            "jid": { "type": "string", "description": "The full address." },
+            "transport": maybe_text("`tcp`, `tls`, `websocket`, `bosh`; `none` while a lost connection may come back; null if it did not say."),
+            "secure": { "type": ["boolean", "null"] },
+            "address": maybe_text("Address and port of the client."),
+            "client": maybe_text("What software it says it is."),
+            "idle": maybe_number("Seconds since anything came from it."),
+            "since": { "type": "integer", "description": "When it connected, in seconds since 1970." },
+            "priority": maybe_number("Of its presence; null if it is not available."),
+            "managed": { "type": "boolean", "description": "Both sides count and acknowledge (XEP-0198)." },
+            "inactive": { "type": "boolean", "description": "It says that nobody looks at it (XEP-0352)." },
+            "waiting": { "type": "integer", "description": "Bytes that wait for it." },
+        },
+    });
+    vec![(
+        "SessionPage",
+        json!({
+            "type": "object",
+            "required": ["items", "next", "total"],
+            "properties": {
+                "items": { "type": "array", "items": session },
+                "next": { "type": ["string", "null"], "description": "`after` of the next page." },
+                "total": { "type": "integer", "description": "Sessions of the node, or of the account." },
+            },
+        }),
+    )]
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    domain: Option<String>,
+    search: Option<String>,
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Result<Response, Problem> {
+    let limit = limit(wanted.limit)? as usize;
+    let after = wanted.after.as_deref().map(|text| u64::from_str_radix(text, 16)).transpose();
+    let after = after.map_err(|_| Problem::invalid("after is the next of the page before"))?;
+    let search = wanted.search.map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty());
+    let domain = wanted.domain.map(|text| text.to_lowercase());
+    let holds = |account: &Account| domain.as_deref().is_none_or(|domain| account.jid.domain() == domain);
+    let matches = |session: &Session| {
+        search.as_deref().is_none_or(|text| {
+            let jid = session.jid.as_str();
+            jid.contains(text) || jid.to_lowercase().contains(text)
+        })
+    };
+    let table = &api.node.table;
+    let (mut found, mut next) = (Vec::new(), None);
+    'parts: for part in after.map_or(0, Table::part_of)..table.parts() {
+        let behind = after.filter(|hash| Table::part_of(*hash) == part);
+        let mut here: Vec<Arc<Account>> = Vec::new();
+        table.each_of_part(part, |account| {
+            if behind.is_none_or(|hash| account.hash > hash) && holds(account) {
+                here.push(account.clone());
+            }
+        });
+        here.sort_unstable_by_key(|account| account.hash);
+        for account in here {
+            let before = found.len();
+            // Two accounts of one hash stay on one page, since the hash is the cursor.
+            if before >= limit && next != Some(account.hash) {
+                break 'parts;
+            }
+            found.extend(account.sessions().into_iter().filter(|session| matches(session)));
+            if found.len() > before || before < limit {
+                next = Some(account.hash);
+            }
+        }
+        breathe().await;
+        if part + 1 == table.parts() {
+            next = None;
+        }
+    }
+    let next = next.filter(|_| found.len() >= limit).map(|hash| format!("{hash:x}"));
+    Ok(page(&api, found, next, table.sessions()).await)
+}
+
+async fn of(State(api): State<Arc<Api>>, AccountJid(jid): AccountJid) -> Result<Response, Problem> {
+    let sessions = match api.node.table.find(jid.as_ref()) {
+        Some(account) => account.sessions().to_vec(),
+        None if api.node.stores.accounts.exists(jid.as_ref()).await? => Vec::new(),
+        None => return Err(Problem::not_found(format!("there is no account {jid}"))),
+    };
+    let total = sessions.len();
+    Ok(page(&api, sessions, None, total).await)
+}
+
+async fn page(api: &Api, sessions: Vec<Arc<Session>>, next: Option<String>, total: usize) -> Response {
+    let facts = api.node.inquire(&sessions).await;
+    let items: Vec<Value> = sessions.iter().zip(facts).map(|(s, facts)| about(api, s, facts)).collect();
+    axum::Json(json!({ "items": items, "next": next, "total": total })).into_response()
+}
+
+fn about(api: &Api, session: &Session, facts: Option<Facts>) -> Value {
+    let node = &api.node;
+    let now = node.seconds();
+    let since = u64::from(now.saturating_sub(node.links.since(&session.link, now)));
+    let transport = match &facts {
+        Some(facts) => Some(facts.transport.as_str()),
+        None => session.link.is_dormant().then_some("none"),
+    };
+    json!({
+        "jid": session.jid.as_str(),
+        "transport": transport,
+        "secure": facts.as_ref().map(|f| f.secure),
+        "address": facts.as_ref().map(|f| f.peer.to_string()),
+        "client": session.account.host().software.and_then(|of| of(session)),
+        "idle": facts.as_ref().and_then(|f| f.silent),
+        "since": (node.clock.unix_millis() / 1000).saturating_sub(since),
+        "priority": session.priority(),
+        "managed": session.flags.has(flags::MANAGED),
+        "inactive": session.flags.has(flags::INACTIVE),
+        "waiting": session.link.queued_bytes(),
+    })
+}
+
+async fn end(State(api): State<Arc<Api>>, caller: Caller, Named(text): Named) -> Result<StatusCode, Problem> {
+    let jid = Jid::parse(&text).ok().filter(|jid| jid.local().is_some() && jid.resource().is_some());
+    let jid =
+        jid.ok_or_else(|| Problem::invalid("the address of a session looks like user@example.org/phone"))?;
+    let host = api.node.host(jid.domain());
+    let host = host.ok_or_else(|| Problem::not_found(format!("{} is not served here", jid.domain())))?;
+    let mut given = Given::default();
+    given.add("user", jid.to_string());
+    commands::carry_out(&api, &host, &caller, "end-user-session", given).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A text as one segment of a path (RFC 3986 section 2.1).
+pub(crate) fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'@' => {
+                out.push(char::from(byte))
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_become_one_segment() {
+        assert_eq!(encode("a.b@example.org/x ü"), "a.b@example.org%2Fx%20%C3%BC");
+    }
+}

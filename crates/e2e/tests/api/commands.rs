@@ -1,0 +1,97 @@
+//! Commands over HTTP.
+
+use crate::common::ask;
+use crate::world;
+use serde_json::{Value, json};
+use throng_api::auth::Scope;
+
+#[tokio::test]
+async fn commands_are_described_and_used() {
+    let world = world().await;
+    let who = world.sign_in().await;
+    let list = ask("GET /api/v1/commands").by(&who).to(&world).await.json();
+    let names: Vec<&str> =
+        list["items"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    for name in ["add-user", "announce", "set-motd", "get-online-users-list", "restart"] {
+        assert!(names.contains(&name), "{name} is not in {names:?}");
+    }
+    let one = ask("GET /api/v1/commands/change-password-policy").by(&who).to(&world).await.json();
+    assert_eq!(
+        (&one["scope"], &one["module"], &one["changes"]),
+        (&json!("node"), &json!("administration"), &json!(true))
+    );
+    assert_eq!(one["present"]["length"], json!(["8"]));
+    let length = &one["input"][0];
+    assert_eq!(
+        (&length["type"], &length["minimum"], &length["maximum"]),
+        (&json!("int"), &json!(1), &json!(256))
+    );
+
+    let run = async |name: &str, body: Value| {
+        ask(&format!("POST /api/v1/commands/{name}")).by(&who).json(body).to(&world).await
+    };
+    let policy = json!({ "length": 12, "different": "5", "no-name": true });
+    let done = run("change-password-policy", policy).await;
+    assert_eq!((done.status.as_u16(), done.json()["note"].as_str().is_some()), (200, true));
+    let now = run("get-password-policy", json!({})).await.json();
+    assert_eq!(now, json!({ "length": 12, "different": 5, "no-name": true }));
+    let users = json!({ "user": ["admin@example.com", "nobody@example.com"] });
+    assert_eq!(run("get-user-roster", users).await.problem(), (404, "item-not-found".to_owned()));
+    // Nothing at all is as good as no fields.
+    let online = ask("POST /api/v1/commands/get-online-users-num").by(&who).to(&world).await;
+    assert_eq!(online.json(), json!({ "number": 0 }));
+}
+
+#[tokio::test]
+async fn mistakes_are_told_with_condition_and_without_secrets() {
+    let world = world().await;
+    let who = world.sign_in().await;
+    let secret = "s3cr3t-".repeat(600);
+    for (name, body, expected) in [
+        ("add-user", json!({ "user": "a@example.com" }), (400, "bad-request")),
+        ("add-user", json!({ "user": "a@example.com", "password": secret }), (400, "bad-request")),
+        (
+            "add-user",
+            json!({ "user": "a@example.com", "password": "s3cr3t", "password-verify": "other" }),
+            (422, "not-acceptable"),
+        ),
+        ("add-user", json!({ "usr": "a@example.com" }), (400, "bad-request")),
+        ("add-user", json!([]), (400, "bad-request")),
+        ("add-user", json!({ "user": { "a": 1 } }), (400, "bad-request")),
+        ("add-user", json!({ "user": ["a@example.com", ["b"]] }), (400, "bad-request")),
+        ("delete-user", json!({ "user": "nobody@example.com" }), (404, "item-not-found")),
+        ("no-such-command", json!({}), (404, "item-not-found")),
+        ("restart", json!({ "delay": 0 }), (400, "bad-request")),
+    ] {
+        let answer =
+            ask(&format!("POST /api/v1/commands/{name}")).by(&who).json(body.clone()).to(&world).await;
+        assert_eq!(answer.problem(), (expected.0, expected.1.to_owned()), "{name} {body:.80}");
+        assert!(!answer.text.contains("s3cr3t"), "{}", answer.text);
+    }
+    let line = "POST /api/v1/commands/add-user?domain=elsewhere.example";
+    assert_eq!(ask(line).by(&who).json(json!({})).to(&world).await.problem().0, 404);
+    let garbage = ask("POST /api/v1/commands/add-user").by(&who).text("application/json", vec![0xff; 10]);
+    assert_eq!(garbage.to(&world).await.problem().0, 400);
+}
+
+#[tokio::test]
+async fn each_command_asks_a_token_for_its_scope() {
+    let world = world().await;
+    let list = ask("GET /api/v1/commands").by(&world.sign_in().await).to(&world).await.json();
+    let mut secrets = Vec::new();
+    for scope in Scope::ALL {
+        secrets.push((scope, world.token(scope.as_str(), &[scope]).await));
+    }
+    for command in list["items"].as_array().unwrap() {
+        let name = command["name"].as_str().unwrap();
+        let needs = command["scope"].as_str().unwrap();
+        assert_eq!(needs == "read", command["changes"] == false, "{name}");
+        for (scope, secret) in &secrets {
+            let line = format!("POST /api/v1/commands/{name}");
+            // A field that is none: whoever may gets to the check of fields, and nothing is done.
+            let answer = ask(&line).bearer(secret).json(json!({ "no such field": "x" })).to(&world).await;
+            let may = *scope == Scope::Admin || scope.as_str() == needs;
+            assert_eq!(answer.status.as_u16(), if may { 400 } else { 403 }, "{name} with {scope:?}");
+        }
+    }
+}

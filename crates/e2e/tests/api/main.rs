@@ -1,0 +1,38 @@
+//! The API over HTTP with real features behind it: accounts, sessions, commands, and the three doors to commands.
+//!
+//! Everything but the test with a whole node runs without sockets, over the memory store.
+//!
+//! The trap: the helpers are those of the crate `api`, which cannot link features itself.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "the lints exempt functions marked as tests, not what those call"
+)]
+
+extern crate api as throng_api;
+
+#[path = "../../../api/tests/common/mod.rs"]
+mod common;
+
+mod accounts;
+mod commands;
+mod sessions;
+mod tokens;
+
+use std::collections::BTreeMap;
+
+use common::World;
+use jid::Jid;
+use testkit::Engine;
+use throng_core::Limits;
+
+/// A node with all modules that are on by default, and an administrator.
+async fn world() -> World {
+    let enabled = features::registry::enable(&BTreeMap::new()).expect("the defaults");
+    let engine = Engine::start(&enabled, Limits::default());
+    engine.node.set_admins([Jid::parse(common::ADMIN).unwrap()]);
+    let world = World::of(engine);
+    world.account(common::ADMIN, common::PASSWORD).await;
+    world
+}

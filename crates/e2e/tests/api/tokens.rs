@@ -1,0 +1,89 @@
+//! Tokens and the audit log over HTTP.
+
+use crate::common::{ADMIN, ask};
+use crate::world;
+use serde_json::{Value, json};
+use throng_api::auth::Scope;
+
+#[tokio::test]
+async fn a_token_is_made_used_and_removed() {
+    let world = world().await;
+    let who = world.sign_in().await;
+    let new = json!({ "name": "backup", "scopes": ["read"], "expires": 1_767_225_700 });
+    let made = ask("POST /api/v1/tokens").by(&who).json(new.clone()).to(&world).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    let secret = made.json()["token"].as_str().unwrap().to_owned();
+    assert_eq!(ask("POST /api/v1/tokens").by(&who).json(new).to(&world).await.problem().0, 409);
+    let list = ask("GET /api/v1/tokens").by(&who).to(&world).await;
+    assert_eq!(
+        list.json()["items"],
+        json!([
+            { "name": "backup", "scopes": ["read"], "created": 1_767_225_600, "expires": 1_767_225_700 }
+        ])
+    );
+    assert!(!list.text.contains(&secret));
+    assert_eq!(ask("GET /api/v1/accounts").bearer(&secret).to(&world).await.status, 200);
+    assert_eq!(ask("GET /api/v1/tokens").bearer(&secret).to(&world).await.problem().0, 403);
+    world.engine.advance(100);
+    assert_eq!(
+        ask("GET /api/v1/accounts").bearer(&secret).to(&world).await.problem().0,
+        401,
+        "it has expired"
+    );
+    assert_eq!(ask("DELETE /api/v1/tokens/backup").by(&who).to(&world).await.status, 204);
+    assert_eq!(ask("DELETE /api/v1/tokens/backup").by(&who).to(&world).await.problem().0, 404);
+    for (body, expected) in [
+        (json!({ "name": "x", "scopes": [] }), 422),
+        (json!({ "name": "x", "scopes": ["all"] }), 400),
+        (json!({ "name": "x y", "scopes": ["read"] }), 422),
+        (json!({ "name": "x", "scopes": ["read"], "expires": 5 }), 422),
+        (json!({ "name": "x", "scopes": "read" }), 400),
+    ] {
+        assert_eq!(
+            ask("POST /api/v1/tokens").by(&who).json(body.clone()).to(&world).await.problem().0,
+            expected,
+            "{body}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_audit_log_tells_who_did_what_from_where() {
+    let world = world().await;
+    let who = world.sign_in().await;
+    let secret = world.token("provision", &[Scope::Accounts, Scope::Read]).await;
+    let new = json!({ "jid": "juliet@example.com", "password": "s3cr3t" });
+    ask("POST /api/v1/accounts").bearer(&secret).json(new).from("2001:db8::7").to(&world).await;
+    ask("DELETE /api/v1/accounts/romeo@example.com").by(&who).to(&world).await;
+    ask("POST /api/v1/commands/restart").bearer(&secret).to(&world).await;
+    world.try_sign_in(ADMIN, "guess").await;
+    world.try_sign_in("stranger@example.com", "guess").await;
+    let log = ask("GET /api/v1/audit").bearer(&secret).to(&world).await.json();
+    let lines: Vec<String> = log["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| {
+            ["who", "door", "from", "what", "on", "outcome"]
+                .map(|k| e[k].as_str().unwrap().to_owned())
+                .join(" | ")
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "admin@example.com | http | 192.0.2.7 | sign-in |  | done",
+            "token:provision | http | 2001:db8::7 | add-user | juliet@example.com | done",
+            "admin@example.com | http | 192.0.2.7 | delete-user | romeo@example.com | item-not-found",
+            "token:provision | http | 192.0.2.7 | restart |  | forbidden",
+            "admin@example.com | http | 192.0.2.7 | sign-in |  | not-authorized",
+        ],
+        "strangers cannot fill it"
+    );
+    assert_eq!(log["last"], 5);
+    let after = ask("GET /api/v1/audit?after=3&limit=1").bearer(&secret).to(&world).await.json();
+    assert_eq!((after["items"][0]["number"].as_u64(), after["items"][1].clone()), (Some(4), Value::Null));
+    for query in ["after=-1", "after=x", "limit=0"] {
+        assert_eq!(ask(&format!("GET /api/v1/audit?{query}")).by(&who).to(&world).await.problem().0, 400);
+    }
+}
