@@ -18,8 +18,7 @@ const SHARDS: usize = 16;
 const MOMENTS: usize = 4_096;
 
 /// When links were made. Their numbers only grow, so the number at each sweep says it for all of them, and a link needs no
-/// field for it. The table thins out towards the past: what was an hour ago is known by the second, what was a month ago
-/// by minutes.
+/// field for it. The table thins out towards the past, so that a moment is known to a 64th of its age.
 #[derive(Default)]
 struct Births(Vec<(u64, u32)>);
 
@@ -30,14 +29,20 @@ impl Births {
             return;
         }
         if self.0.len() >= MOMENTS {
-            let mut at = 0;
-            let half = MOMENTS / 2;
-            self.0.retain(|_| {
-                at += 1;
-                at > half || at % 2 == 0
-            });
+            self.thin(now);
         }
         self.0.push((next, now));
+    }
+    /// Leaves out what makes no difference of more than a 64th of its age.
+    fn thin(&mut self, now: u32) {
+        let old = std::mem::take(&mut self.0);
+        for (at, moment) in old.iter().enumerate() {
+            let before = self.0.last().map_or(0, |(_, second)| *second);
+            let close = old.get(at + 1).is_some_and(|(_, next)| next - before <= (now - next) / 64);
+            if !close {
+                self.0.push(*moment);
+            }
+        }
     }
     /// The second in which a link was made; `now` if there was no sweep since.
     fn of(&self, id: u64, now: u32) -> u32 {
@@ -158,7 +163,7 @@ mod tests {
         for made in [1u32, 10, 1_000, 50_000, 99_000, 99_999] {
             let found = births.of(u64::from(made) * 3 - 1, 100_000);
             let (age, error) = (100_000 - made, found.abs_diff(made));
-            assert!(error <= age / 4 + 1, "{found} for {made}");
+            assert!(error <= age / 32 + 1, "{found} for {made}");
         }
     }
 }
