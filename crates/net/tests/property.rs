@@ -4,6 +4,8 @@
 
 #[path = "../fuzz/body.rs"]
 mod body;
+#[path = "../fuzz/websocket.rs"]
+mod websocket;
 
 use proptest::prelude::*;
 
@@ -42,6 +44,42 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// Frames of a client, as `fuzz/websocket.rs` reads them: some pieces of a conversation, and some damage.
+fn frames() -> impl Strategy<Value = Vec<u8>> {
+    const OPEN: &str = "<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='a'/>";
+    const PAYLOADS: &[&str] = &[
+        OPEN,
+        "<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>",
+        "<message xmlns='jabber:client'><body>hé &amp; ☃</body></message>",
+        "<message><bo",
+        "dy/></message>",
+        "<?xml version='1.0'?><r xmlns='urn:xmpp:sm:3'/>",
+        "<r/><r/>",
+        "",
+        " ",
+        "\u{3}\u{e8}",
+    ];
+    const FIRST: &[u8] = &[0x81, 0x81, 0x81, 0x81, 0x01, 0x00, 0x80, 0x80, 0x89, 0x8A, 0x88, 0xC1, 0x82];
+    let frame = (prop::sample::select(FIRST), prop::sample::select(PAYLOADS));
+    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
+    (any::<u8>(), any::<u8>(), prop::collection::vec(frame, 0..15), damage).prop_map(
+        |(form, size, frames, damage)| {
+            let mut bytes = vec![form & 2 | 1, size % 40];
+            for (first, payload) in [(0x81, OPEN)].into_iter().chain(frames) {
+                bytes.extend([first, payload.len() as u8]);
+                bytes.extend(payload.as_bytes());
+            }
+            for (at, byte) in damage {
+                let at = at.index(bytes.len());
+                if at > 1 {
+                    bytes[at] = byte;
+                }
+            }
+            bytes
+        },
+    )
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -49,15 +87,28 @@ proptest! {
     fn pieces_and_whole_give_the_same_events(data in stream()) {
         body::check(&data);
     }
+
+    #[test]
+    fn frames_in_pieces_and_whole_give_the_same_events(data in frames()) {
+        websocket::check(&data);
+    }
+
+    #[test]
+    fn any_bytes_in_pieces_and_whole_give_the_same_end(data in prop::collection::vec(any::<u8>(), 0..60)) {
+        websocket::check(&data);
+    }
 }
 
 #[test]
 fn the_seeds_hold() {
-    let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/stream");
-    let mut count = 0;
-    for seed in std::fs::read_dir(seeds).unwrap() {
-        body::check(&std::fs::read(seed.unwrap().path()).unwrap());
-        count += 1;
+    let targets: [(&str, fn(&[u8])); 2] = [("stream", body::check), ("websocket", websocket::check)];
+    for (target, check) in targets {
+        let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+        let mut count = 0;
+        for seed in std::fs::read_dir(seeds).unwrap() {
+            check(&std::fs::read(seed.unwrap().path()).unwrap());
+            count += 1;
+        }
+        assert!(count >= 5);
     }
-    assert!(count >= 5);
 }

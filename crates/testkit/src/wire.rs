@@ -9,6 +9,7 @@
 
 mod client;
 mod tls;
+mod websocket;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,6 +54,9 @@ pub struct Setup {
     pub certificates: bool,
     /// Certificates of clients are asked for and trusted if they are this authority's.
     pub client_authority: Option<String>,
+    /// Clients over pipes come by WebSocket, through a proxy that has TLS with them and is trusted. They speak the text of a
+    /// document all the same; it is framed on the way.
+    pub websocket: bool,
 }
 
 impl Default for Setup {
@@ -73,6 +77,7 @@ impl Default for Setup {
             options: Vec::new(),
             certificates: true,
             client_authority: None,
+            websocket: false,
         }
     }
 }
@@ -103,6 +108,7 @@ pub struct Wire {
     /// The facts and limits of its port.
     pub port: SharedPort,
     counted: Arc<Counted>,
+    websocket: bool,
     domain: &'static str,
     certificate: Option<Vec<u8>>,
 }
@@ -167,9 +173,21 @@ impl Wire {
         };
         let domain = *setup.domains.first().expect("a domain");
         let secret = Secret::new(*b"the same over restarts");
-        let service = Service::new(node.clone(), tls, setup.policy, &secret, domain.to_owned());
+        let service = Service::new(node.clone(), tls, setup.policy.clone(), &secret, domain.to_owned());
         let gate = Gate::new(GateLimits::default());
-        Wire { node, clock, stores, service, gate, port: Arc::new(port), counted, domain, certificate }
+        let websocket = setup.websocket;
+        Wire {
+            node,
+            clock,
+            stores,
+            service,
+            gate,
+            port: Arc::new(port),
+            counted,
+            websocket,
+            domain,
+            certificate,
+        }
     }
 
     /// Creates an account in the first domain, or in the one that the name has.
@@ -227,15 +245,53 @@ impl Wire {
     pub fn connect_from(&self, peer: &str) -> Client {
         let peer = std::net::SocketAddr::new(peer.parse().expect("an address"), 5);
         let (stream, there) = Stream::memory_from(self.port.clone(), PIPE, peer);
-        self.serve(stream);
-        self.client(Box::new(there))
+        self.over(stream, there)
     }
 
     /// The same with another capacity in each direction.
     pub fn connect_with(&self, capacity: usize) -> Client {
         let (stream, there) = Stream::memory(self.port.clone(), capacity);
+        self.over(stream, there)
+    }
+
+    fn over(&self, stream: Stream, there: Pipe) -> Client {
+        let (stream, io) = self.framed(stream, there);
         self.serve(stream);
-        self.client(Box::new(there))
+        self.client(Box::new(io))
+    }
+
+    /// A stream over memory as the setup wants it, driven already, and the client's end, which speaks the text of a document.
+    pub fn dial(&self) -> Box<dyn net::Duplex> {
+        let (stream, there) = Stream::memory(self.port.clone(), PIPE);
+        let (stream, io) = self.framed(stream, there);
+        self.serve(stream);
+        io
+    }
+
+    fn framed(&self, mut stream: Stream, there: Pipe) -> (Stream, Box<dyn net::Duplex>) {
+        if !self.websocket {
+            return (stream, Box::new(there));
+        }
+        let peer = stream.facts().peer;
+        stream.behind_proxy(peer, true);
+        stream.set_websocket(websocket::accepted(&net::websocket::Settings::default()));
+        (stream, Box::new(websocket::Framed::new(there, false)))
+    }
+
+    /// A client by WebSocket that nobody has encrypted.
+    pub fn connect_websocket(&self) -> Client {
+        let (mut stream, there) = Stream::memory(self.port.clone(), PIPE);
+        stream.set_websocket(websocket::accepted(&net::websocket::Settings::default()));
+        self.serve(stream);
+        self.client(Box::new(websocket::Framed::new(there, false)))
+    }
+
+    /// A stream over memory that became a WebSocket, and the client's end for its frames.
+    pub fn connect_frames(&self) -> Pipe {
+        let (mut stream, there) = Stream::memory(self.port.clone(), PIPE);
+        stream.set_websocket(websocket::accepted(&net::websocket::Settings::default()));
+        self.serve(stream);
+        there
     }
 
     fn client(&self, io: Box<dyn client::Io>) -> Client {

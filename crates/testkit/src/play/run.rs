@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::actor::{Actor, Heard, Io, Refusal, condition};
 use super::shape::{Shape, Words, fill};
 use super::{Order, Play, PlayError, Stage, What};
-use crate::wire::{PIPE, settle};
+use crate::wire::settle;
 
 /// Acts the whole play.
 ///
@@ -131,11 +131,7 @@ impl Run<'_> {
             accounts.iter().find(|(user, ..)| *user == client.user).ok_or("no account".to_owned())?;
         let password = client.password.as_ref().unwrap_or(account);
         let io: Box<dyn Io> = match self.stage {
-            Stage::Memory(wire) => {
-                let (connection, pipe) = wire.connection(PIPE);
-                tokio::runtime::Handle::current().spawn(connection);
-                Box::new(pipe)
-            }
+            Stage::Memory(wire) => Box::new(wire.dial()),
             Stage::Host(host) => {
                 let stream = tokio::net::TcpStream::connect(&host.address)
                     .await

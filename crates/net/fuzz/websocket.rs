@@ -1,0 +1,146 @@
+//! What must hold for any bytes that a WebSocket reads. Used by the fuzz target and by `tests/property.rs`.
+//!
+//! As in `body.rs` one stream reads the bytes at once and one in pieces. Bytes are more often frames when a fuzzer need not
+//! guess masks and lengths: with the first bit of the first byte the rest is a list of `first byte, length, payload` that is
+//! framed here; without it, it is sent as it is.
+//! Trap: pongs are not compared. Of several pings that are read together one is answered.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use throng_net::websocket::{Handshake, Settings, Version, accept};
+use throng_net::{Event, Kind, Pipe, Port, Scratch, Stream};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Got {
+    Open(Vec<u8>),
+    Element(Vec<u8>),
+    Close,
+    Eof,
+    Failed(String),
+}
+
+struct Side {
+    stream: Stream,
+    pipe: Pipe,
+    got: Vec<Got>,
+    out: Vec<u8>,
+}
+
+impl Side {
+    fn new(compression: bool) -> Side {
+        let mut port = Port::new(Kind::Http, ([127, 0, 0, 1], 5280).into());
+        port.early_limits.element_bytes = 512;
+        port.early_limits.depth = 8;
+        let headers = [
+            ("Host", "a"),
+            ("Upgrade", "websocket"),
+            ("Connection", "upgrade"),
+            ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Protocol", "xmpp"),
+            ("Sec-WebSocket-Extensions", "permessage-deflate"),
+        ];
+        let headers = headers.map(|(name, value)| (name, value.as_bytes()));
+        let request = Handshake { method: "GET", version: Version::Http11, headers };
+        let accepted = accept(request, &Settings { compression, ..Settings::default() }).unwrap();
+        let (mut stream, pipe) = Stream::memory(Arc::new(port), 1 << 22);
+        stream.set_websocket(accepted);
+        Side { stream, pipe, got: Vec::new(), out: Vec::new() }
+    }
+
+    fn feed(&mut self, bytes: &[u8], lent: &mut Scratch) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let written = self.pipe.poll_write(&mut cx, bytes);
+        assert!(matches!(written, Poll::Ready(Ok(count)) if count == bytes.len()));
+        while !matches!(self.got.last(), Some(Got::Eof | Got::Failed(_))) {
+            let got = match self.stream.poll_event(&mut cx, lent) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(Event::Eof)) => Got::Eof,
+                Poll::Ready(Ok(Event::Open(bytes))) => Got::Open(bytes.to_vec()),
+                Poll::Ready(Ok(Event::Element(bytes))) => {
+                    assert!(bytes.len() <= 512 && std::str::from_utf8(bytes).is_ok());
+                    Got::Element(bytes.to_vec())
+                }
+                Poll::Ready(Ok(Event::Close)) => Got::Close,
+                Poll::Ready(Err(error)) => Got::Failed(error.to_string()),
+            };
+            self.got.push(got);
+            self.stream.queue(b"<a/>", lent);
+            if self.got.len().is_multiple_of(2) {
+                self.stream.park(lent).unwrap();
+            }
+        }
+        assert!(matches!(self.stream.poll_flush(&mut cx, lent), Poll::Ready(Ok(()))));
+        self.stream.park(lent).unwrap();
+        self.read();
+    }
+
+    fn read(&mut self) {
+        let mut bytes = vec![0; 65_536];
+        let mut cx = Context::from_waker(Waker::noop());
+        while let Poll::Ready(count @ 1..) = self.pipe.poll_read(&mut cx, &mut bytes) {
+            self.out.extend(&bytes[..count]);
+        }
+    }
+
+    /// The frames that left, but for pongs. All are whole, and nothing follows the closing handshake.
+    fn frames(&self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let mut rest = &self.out[..];
+        while let [first, length @ 0..=125, after @ ..] = rest {
+            assert!(matches!(first, 0x81 | 0x88 | 0x8A), "{first:x}");
+            let (payload, after) = after.split_at(usize::from(*length));
+            if *first != 0x8A {
+                frames.push([&[*first][..], payload].concat());
+            }
+            assert!(*first != 0x88 || after.is_empty(), "something follows the closing handshake");
+            rest = after;
+        }
+        assert!(rest.is_empty(), "half a frame");
+        frames
+    }
+}
+
+/// The bytes that a client would send.
+fn framed(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = bytes;
+    while let [first, length, after @ ..] = rest {
+        let (payload, after) = after.split_at(usize::from(*length).min(after.len()));
+        out.push(*first);
+        match payload.len() {
+            short @ 0..=125 => out.push(0x80 | short as u8),
+            long => out.extend([0xFE, 0, long as u8]),
+        }
+        let key = [*first, 0x55, *length, 0xAA];
+        out.extend(key);
+        out.extend(payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
+        rest = after;
+    }
+    out
+}
+
+/// Panics when a property does not hold. The first two bytes choose the form and the size of the pieces.
+pub(crate) fn check(data: &[u8]) {
+    let [form, size, bytes @ ..] = data else { return };
+    let bytes = &bytes[..bytes.len().min(20_000)];
+    let bytes = if form & 1 == 0 { bytes.to_vec() } else { framed(bytes) };
+    let mut lent = Scratch::new();
+    let (mut whole, mut cut) = (Side::new(form & 2 != 0), Side::new(form & 2 != 0));
+    for piece in bytes.chunks(usize::from(*size).max(1)) {
+        cut.feed(piece, &mut lent);
+        // The other stream uses the buffers in between.
+        whole.feed(b"", &mut lent);
+    }
+    whole.feed(&bytes, &mut lent);
+    assert_eq!(whole.got, cut.got);
+    let mut cx = Context::from_waker(Waker::noop());
+    for side in [&mut whole, &mut cut] {
+        // The last word always finds its way.
+        assert!(matches!(side.stream.poll_shutdown(&mut cx, &mut lent), Poll::Ready(Ok(()))));
+        side.stream.park(&mut lent).unwrap();
+        side.read();
+    }
+    assert_eq!(whole.frames(), cut.frames());
+    assert_eq!(whole.frames().last().unwrap()[0], 0x88);
+}

@@ -1,0 +1,16 @@
+//! Clients that come by WebSocket (RFC 7395): the adapter of the transport's own tests.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "a file of tests, of which a part is used"
+)]
+
+use net;
+
+#[path = "../../../net/tests/support/framed.rs"]
+mod framed;
+
+pub(super) use framed::{Framed, accepted};
