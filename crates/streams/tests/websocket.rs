@@ -20,7 +20,8 @@ static SM: Feature = Feature {
     ..Feature::EMPTY
 };
 
-const FRAMED_OPEN: &str = "<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='example.com' version='1.0'/>";
+const FRAMED_OPEN: &str =
+    "<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='example.com' version='1.0'/>";
 const CLOSE: &str = "<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>";
 
 async fn start(setup: Setup) -> Wire {
@@ -95,7 +96,9 @@ async fn messages_cross_between_websocket_and_tcp() {
     let mut romeo = wire.login("romeo", "orchard").await;
     let mut juliet = wire.connect_websocket();
     juliet.login("juliet", "balcony").await;
-    juliet.send("<message xmlns='jabber:client' to='romeo@example.com/orchard'><body>Ay me!</body></message>").await;
+    juliet
+        .send("<message xmlns='jabber:client' to='romeo@example.com/orchard'><body>Ay me!</body></message>")
+        .await;
     // On TCP the header of the stream has said it (RFC 6120 section 4.8.2).
     let expected = "<message from='juliet@example.com/balcony' to='romeo@example.com/orchard'><body>Ay me!</body></message>";
     assert_eq!(romeo.element().await.0, expected);
@@ -141,7 +144,7 @@ async fn the_closing_handshake_alone_is_a_lost_connection() {
     let frames = rest(&mut pipe).await;
     assert_eq!(frames.last(), Some(&(0x88, "1001".to_owned())), "{frames:?}");
     settle().await;
-    assert_eq!(wire.gate.counts().open, 0, "the connection is over");
+    assert_eq!(wire.gate.counts().connections, 0, "the connection is over");
 }
 
 #[tokio::test]
@@ -165,7 +168,10 @@ async fn errors_are_messages_behind_the_header_and_the_code_follows() {
         };
         assert!(open.starts_with("<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' id='"), "{open}");
         assert!(error.contains(&format!("<{condition} ")), "{condition}: {error}");
-        assert!(error.starts_with("<stream:error xmlns:stream='http://etherx.jabber.org/streams'>"), "{error}");
+        assert!(
+            error.starts_with("<stream:error xmlns:stream='http://etherx.jabber.org/streams'>"),
+            "{error}"
+        );
         assert_eq!((close.as_str(), end.as_str()), (CLOSE, code), "{condition}");
     }
 }

@@ -20,8 +20,6 @@ mod handshake;
 mod inbound;
 mod outbound;
 mod tag;
-#[cfg(test)]
-mod tests;
 
 pub use handshake::{Accepted, Handshake, Rejected, Settings, Version, accept};
 
