@@ -511,7 +511,9 @@ impl State {
         let held = self.held.remove(0);
         self.greeted = true;
         self.blank |= blank && held.rid == self.last;
-        self.quiet = now;
+        if held.live {
+            self.quiet = now;
+        }
         if self.cache.len() >= usize::from(agreed.requests) {
             self.cache.remove(0);
         }

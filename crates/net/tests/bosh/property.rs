@@ -1,6 +1,10 @@
 //! Requests in any order, lost, doubled and resent; output at any time: nothing is lost, doubled or reordered.
 
 use crate::world::*;
+
+#[path = "../../fuzz/bosh_body.rs"]
+mod bosh_body;
+
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -180,8 +184,57 @@ fn check(steps: &[Step], hold: u64, ack: bool) {
     assert_eq!(client.heard, said);
 }
 
+const PIECES: &[&str] = &[
+    "<?xml version='1.0'?>",
+    "<body xmlns='http://jabber.org/protocol/httpbind' ",
+    "<body to='a' rid='1' ver='1.6' xmlns='http://jabber.org/protocol/httpbind'",
+    "rid='2' ",
+    "pause='5' ",
+    "type='terminate' ",
+    "ack='1' ",
+    "xmpp:restart='true' xmlns:xmpp='urn:xmpp:xbosh' ",
+    "xmlns:p='urn:p' ",
+    "/>",
+    ">",
+    "\0",
+    "<message><body>h\u{e9} &amp; \u{2603}</body></message>",
+    "<p:a p:b='1'><![CDATA[</a>]]></p:a>",
+    "<a b='>'/>",
+    "</body>",
+    "<!-- -->",
+    "<a>",
+    "</a>",
+    "text",
+    " ",
+];
+
+fn bodies() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = prop::collection::vec(prop::sample::select(PIECES), 0..20);
+    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
+    (0..4_u8, pieces, damage).prop_map(|(mode, pieces, damage)| {
+        let mut bytes = vec![mode];
+        pieces.iter().for_each(|piece| bytes.extend(piece.as_bytes()));
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            if at > 0 {
+                bytes[at] = byte;
+            }
+        }
+        bytes
+    })
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_body_is_answered_and_leaves_nothing(data in bodies()) {
+        bosh_body::check(&data);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_is_lost_doubled_or_reordered(

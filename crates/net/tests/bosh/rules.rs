@@ -94,6 +94,11 @@ fn a_held_request_is_activity_but_not_when_its_connection_broke() {
     assert!(open.lives());
     world.pass(2);
     assert!(!open.lives());
+    // Also when the request would have been answered meanwhile.
+    let mut open = world.open_with("wait='30' hold='1' ver='1.6'");
+    drop(open.post(""));
+    world.pass(61);
+    assert!(!open.lives());
 }
 
 /// Section 14.3: a broken connection loses nothing, before the answer and after it.

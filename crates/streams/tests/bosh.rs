@@ -1,0 +1,271 @@
+//! Whole conversations over BOSH (XEP-0124, XEP-0206) with the engine behind: login, chat, what becomes of messages that
+//! nobody waits for, stream management, ends. Time is injected; requests are handed over without HTTP.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use net::bosh::{Exchange, Origin, Sessions, Settings};
+use throng_streams::{Connection, TlsPolicy};
+use testkit::wire::{Setup, Wire, settle};
+use throng_core::feature::{Builder, Feature};
+use throng_core::session::Management;
+
+static SM: Feature = Feature {
+    name: "sm",
+    build: |builder: &mut Builder<'_>| {
+        let management = Management { resume_seconds: 300, unacked_bytes: 20_000, location: String::new() };
+        builder.management(management, |frame, _, _| Some(frame.clone()));
+    },
+    ..Feature::EMPTY
+};
+
+const NS: &str = "http://jabber.org/protocol/httpbind";
+
+struct World {
+    wire: Wire,
+    sessions: Arc<Sessions>,
+}
+
+impl World {
+    async fn new(change: impl FnOnce(&mut Setup)) -> World {
+        let mut setup = Setup { features: vec![&SM], ..Setup::default() };
+        change(&mut setup);
+        let wire = setup.start();
+        wire.user("juliet").await;
+        wire.user("romeo").await;
+        let (service, gate) = (wire.service.clone(), wire.gate.clone());
+        let start = Box::new(move |stream: net::Stream| {
+            let Ok(pass) = gate.enter(stream.facts().peer.ip()) else { return false };
+            tokio::runtime::Handle::current().spawn(Connection::new(stream, pass, service.clone()));
+            true
+        });
+        let sessions = Sessions::new(Settings::default(), wire.clock.clone(), start);
+        World { wire, sessions }
+    }
+
+    fn origin(&self, secure: bool) -> Origin {
+        Origin { peer: SocketAddr::from(([192, 0, 2, 1], 4711)), port: self.wire.port.clone(), secure }
+    }
+
+    async fn pass(&self, seconds: u32) {
+        for _ in 0..seconds {
+            self.wire.advance(1).await;
+            self.sessions.sweep();
+        }
+        settle().await;
+    }
+
+    /// A session with its features read.
+    async fn open(&self, to: &str, secure: bool) -> Web<'_> {
+        let body = format!(
+            "<body to='{to}' wait='60' hold='1' ver='1.6' rid='1000' xml:lang='en' xmpp:version='1.0' xmlns='{NS}' \
+             xmlns:xmpp='urn:xmpp:xbosh'/>"
+        );
+        let mut first = self.sessions.exchange(self.origin(secure), body.as_bytes());
+        settle().await;
+        let created = poll(&mut first).expect("an answer");
+        let sid = created.split("sid='").nth(1).map(|rest| rest[..32].to_owned()).unwrap_or_default();
+        Web { world: self, secure, sid, rid: 1000, held: Vec::new(), created }
+    }
+
+    /// A client with a resource, available.
+    async fn login(&self, user: &str) -> Web<'_> {
+        let mut web = self.open("example.com", true).await;
+        assert!(web.created.contains("<mechanism>PLAIN</mechanism>"), "{}", web.created);
+        web.authenticate(user).await;
+        let bound = web
+            .ask("<iq type='set' id='b' xmlns='jabber:client'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>web</resource></bind></iq>")
+            .await;
+        assert!(bound.contains(&format!("<jid>{user}@example.com/web</jid>")), "{bound}");
+        assert_eq!(web.ask("<presence/>").await, "", "the request is held");
+        web
+    }
+}
+
+fn poll(exchange: &mut Exchange) -> Option<String> {
+    match pin!(exchange).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(String::from_utf8(answer.body.to_vec()).unwrap()),
+        Poll::Pending => None,
+    }
+}
+
+/// A client over HTTP.
+struct Web<'w> {
+    world: &'w World,
+    secure: bool,
+    sid: String,
+    rid: u64,
+    held: Vec<Exchange>,
+    created: String,
+}
+
+impl Web<'_> {
+    fn send_with(&mut self, attributes: &str, payload: &str) {
+        self.rid += 1;
+        let body =
+            format!("<body rid='{}' sid='{}' {attributes} xmlns='{NS}'>{payload}</body>", self.rid, self.sid);
+        self.held.push(self.world.sessions.exchange(self.world.origin(self.secure), body.as_bytes()));
+    }
+
+    fn send(&mut self, payload: &str) {
+        self.send_with("", payload);
+    }
+
+    /// The answers that are there now, one behind the other.
+    async fn receive(&mut self) -> String {
+        settle().await;
+        let mut got = String::new();
+        self.held.retain_mut(|exchange| match poll(exchange) {
+            Some(text) => {
+                got.push_str(&text);
+                false
+            }
+            None => true,
+        });
+        got
+    }
+
+    async fn ask(&mut self, payload: &str) -> String {
+        self.send(payload);
+        self.receive().await
+    }
+
+    async fn authenticate(&mut self, user: &str) {
+        // The password of all accounts of the test kit.
+        let plain = match user {
+            "romeo" => "AHJvbWVvAHIwbTMwbXlyMG0zMA==",
+            _ => "AGp1bGlldAByMG0zMG15cjBtMzA=",
+        };
+        let done = self
+            .ask(&format!("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{plain}</auth>"))
+            .await;
+        assert!(done.contains("<success"), "{done}");
+        self.send_with("to='example.com' xmpp:restart='true' xmlns:xmpp='urn:xmpp:xbosh'", "");
+        let features = self.receive().await;
+        assert!(features.contains("<stream:features><bind"), "{features}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_logs_in_and_talks_to_one_on_tcp() {
+    let world = World::new(|_| {}).await;
+    let mut juliet = world.wire.login("juliet", "balcony").await;
+    let mut romeo = world.login("romeo").await;
+    assert!(!romeo.created.contains("starttls"), "encryption is HTTP's: {}", romeo.created);
+    let got = romeo.ask("<message to='juliet@example.com/balcony' type='chat'><body>hi</body></message>").await;
+    assert_eq!(got, format!("<body xmlns='{NS}'/>"), "the older request is answered, the newer one is held");
+    let message = juliet.element().await;
+    assert_eq!((message.attr("from"), message.name()), (Some("romeo@example.com/web".into()), "message".into()));
+    juliet.send("<message to='romeo@example.com/web' type='chat'><body>thou</body></message>").await;
+    let got = romeo.receive().await;
+    assert!(got.starts_with(&format!("<body xmlns='{NS}'><message xmlns='jabber:client'")), "{got}");
+    assert!(got.contains("<body>thou</body>"));
+    // Two that come between two requests come together.
+    for _ in 0..2 {
+        juliet.send("<message to='romeo@example.com/web' type='chat'><body>again</body></message>").await;
+    }
+    settle().await;
+    assert_eq!(romeo.ask("").await.matches("again").count(), 2);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_leaves_no_session() {
+    let world = World::new(|_| {}).await;
+    let mut romeo = world.login("romeo").await;
+    assert_eq!(world.wire.node.table.sessions(), 1);
+    romeo.send_with("type='terminate'", "<presence type='unavailable'/>");
+    let got = romeo.receive().await;
+    assert!(got.starts_with("<body type='terminate' xmlns"), "{got}");
+    assert!(romeo.held.is_empty(), "all requests are answered");
+    assert_eq!((world.wire.node.table.sessions(), world.sessions.counts().sessions), (0, 0));
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_is_not_lost_with_the_session() {
+    let world = World::new(|_| {}).await;
+    let mut juliet = world.wire.login("juliet", "balcony").await;
+    let mut romeo = world.login("romeo").await;
+    // Its connection breaks.
+    romeo.held.clear();
+    juliet.send("<message to='romeo@example.com/web' type='chat' id='1'><body>art thou</body></message>").await;
+    settle().await;
+    world.pass(59).await;
+    assert_eq!(world.wire.node.table.sessions(), 2);
+    world.pass(3).await;
+    assert_eq!(world.wire.node.table.sessions(), 1, "the session is over");
+    // There is no offline storage in this test, so the sender hears of it.
+    let bounce = juliet.element().await;
+    assert_eq!((bounce.attr("type"), bounce.attr("id")), (Some("error".into()), Some("1".into())), "{bounce:?}");
+}
+
+#[tokio::test]
+async fn an_idle_client_is_not_pinged() {
+    let world = World::new(|setup| {
+        setup.limits.idle_seconds = 20;
+        setup.limits.ping_seconds = 5;
+    })
+    .await;
+    let mut romeo = world.login("romeo").await;
+    for _ in 0..3 {
+        world.pass(60).await;
+        assert_eq!(romeo.receive().await, format!("<body xmlns='{NS}'/>"));
+        romeo.send("");
+    }
+    assert_eq!(world.wire.node.table.sessions(), 1);
+}
+
+/// XEP-0198 over BOSH, and from BOSH to TCP.
+#[tokio::test]
+async fn a_lost_session_is_resumed_elsewhere() {
+    let world = World::new(|_| {}).await;
+    let mut juliet = world.wire.login("juliet", "balcony").await;
+    let mut romeo = world.login("romeo").await;
+    let enabled = romeo.ask("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
+    let id = enabled.split(" id='").nth(1).expect("an identifier").split('\'').next().unwrap().to_owned();
+    juliet.send("<message to='romeo@example.com/web' type='chat'><body>wherefore</body></message>").await;
+    settle().await;
+    world.pass(62).await;
+    assert_eq!(world.sessions.counts().sessions, 0, "the BOSH session is over");
+    assert_eq!(world.wire.node.table.sessions(), 2, "the XMPP session is not");
+    let mut web = world.open("example.com", true).await;
+    web.authenticate("romeo").await;
+    let resumed = web.ask(&format!("<resume xmlns='urn:xmpp:sm:3' previd='{id}' h='0'/>")).await;
+    assert!(resumed.contains("<resumed") && resumed.contains("wherefore"), "{resumed}");
+}
+
+#[tokio::test]
+async fn stream_errors_end_the_session() {
+    let world = World::new(|_| {}).await;
+    let mut web = world.open("nowhere.example", true).await;
+    assert!(web.created.contains("type='terminate' condition='host-unknown'"), "{}", web.created);
+    web = world.open("example.com", true).await;
+    let got = web.ask("<message to='juliet@example.com'/>").await;
+    assert!(got.contains("condition='remote-stream-error'") && got.contains("<not-authorized"), "{got}");
+    // A second session with the same resource takes the place of the first.
+    let mut first = world.login("romeo").await;
+    let _second = world.login("romeo").await;
+    let got = first.receive().await;
+    assert!(got.contains("condition='remote-stream-error'") && got.contains("<conflict"), "{got}");
+}
+
+#[tokio::test]
+async fn without_encryption_where_it_is_required_nobody_logs_in() {
+    let world = World::new(|setup| setup.policy.tls = TlsPolicy::Required).await;
+    let web = world.open("example.com", false).await;
+    assert!(!web.created.contains("<mechanism>"), "{}", web.created);
+    assert!(world.open("example.com", true).await.created.contains("<mechanism>PLAIN"));
+}
+
+#[tokio::test]
+async fn a_node_that_drains_tells_its_clients() {
+    let world = World::new(|_| {}).await;
+    let mut romeo = world.login("romeo").await;
+    world.wire.node.links.close_all(&stanza::StreamCondition::SystemShutdown.into());
+    let got = romeo.receive().await;
+    assert!(got.contains("type='terminate' condition='system-shutdown'"), "{got}");
+}
