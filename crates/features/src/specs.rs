@@ -73,6 +73,14 @@ pub static BUILT_IN: &[BuiltIn] = &[
     built("stanza", "XEP-0333", "Displayed Markers", "1.0.0", "passed on; held for idle clients"),
     built("stanza", "XEP-0380", "Explicit Message Encryption", "0.4.0", "passed on"),
     built("stanza", "XEP-0461", "Message Replies", "0.2.1", "passed on"),
+    built(
+        "net",
+        "XEP-0124",
+        "Bidirectional-streams Over Synchronous HTTP (BOSH)",
+        "1.11.2",
+        "section 16: several streams in a session; `charsets`, `accept`, `route`",
+    ),
+    built("net", "XEP-0206", "XMPP Over BOSH", "1.4", "SASL EXTERNAL by certificates of HTTP"),
     built("net", "RFC 5929", "Channel Bindings for TLS", "", "`tls-unique`"),
     built("net", "RFC 9266", "Channel Bindings for TLS 1.3", "", "TLS 1.2"),
 ];

@@ -12,7 +12,8 @@ use std::task::{Context, Poll, Waker};
 use throng_net::bosh::{Answer, Exchange, Origin, Sessions, Settings};
 use throng_net::{Event, Kind, Port, Scratch, Stream};
 
-const OPEN: &[u8] = b"<body to='a' rid='1' ver='1.6' wait='5' hold='1' xmlns='http://jabber.org/protocol/httpbind'/>";
+const OPEN: &[u8] =
+    b"<body to='a' rid='1' ver='1.6' wait='5' hold='1' xmlns='http://jabber.org/protocol/httpbind'/>";
 
 fn poll(exchange: &mut Exchange) -> Option<Answer> {
     match exchange.poll_answer(&mut Context::from_waker(Waker::noop())) {
@@ -39,9 +40,8 @@ pub(crate) fn check(data: &[u8]) {
     let sessions = Sessions::new(Settings::default(), clock.clone(), start);
     let address = SocketAddr::from(([127, 0, 0, 1], 5280));
     let port = Arc::new(Port::new(Kind::Http, address));
-    let post = |body: &[u8]| {
-        sessions.exchange(Origin { peer: address, port: port.clone(), secure: false }, body)
-    };
+    let post =
+        |body: &[u8]| sessions.exchange(Origin { peer: address, port: port.clone(), secure: false }, body);
     let mut lent = Scratch::new();
     let mut waiting = Vec::new();
     if mode & 1 != 0 {
@@ -52,7 +52,9 @@ pub(crate) fn check(data: &[u8]) {
         let text = std::str::from_utf8(&created.body).unwrap();
         let sid = text.split("sid='").nth(1).unwrap().get(..32).unwrap().to_owned();
         for (n, piece) in rest.split(|byte| *byte == 0).take(8).enumerate() {
-            let mut body = format!("<body rid='{}' sid='{sid}' xmlns='http://jabber.org/protocol/httpbind' ", n + 2).into_bytes();
+            let mut body =
+                format!("<body rid='{}' sid='{sid}' xmlns='http://jabber.org/protocol/httpbind' ", n + 2)
+                    .into_bytes();
             body.extend_from_slice(piece);
             if mode & 2 != 0 {
                 body.extend_from_slice(b"</body>");

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use net::bosh::{Exchange, Origin, Sessions, Settings};
-use throng_streams::{Connection, TlsPolicy};
 use testkit::wire::{Setup, Wire, settle};
 use throng_core::feature::{Builder, Feature};
 use throng_core::session::Management;
+use throng_streams::{Connection, TlsPolicy};
 
 static SM: Feature = Feature {
     name: "sm",
@@ -157,10 +157,14 @@ async fn a_user_logs_in_and_talks_to_one_on_tcp() {
     let mut juliet = world.wire.login("juliet", "balcony").await;
     let mut romeo = world.login("romeo").await;
     assert!(!romeo.created.contains("starttls"), "encryption is HTTP's: {}", romeo.created);
-    let got = romeo.ask("<message to='juliet@example.com/balcony' type='chat'><body>hi</body></message>").await;
+    let got =
+        romeo.ask("<message to='juliet@example.com/balcony' type='chat'><body>hi</body></message>").await;
     assert_eq!(got, format!("<body xmlns='{NS}'/>"), "the older request is answered, the newer one is held");
     let message = juliet.element().await;
-    assert_eq!((message.attr("from"), message.name()), (Some("romeo@example.com/web".into()), "message".into()));
+    assert_eq!(
+        (message.attr("from"), message.name()),
+        (Some("romeo@example.com/web".into()), "message".into())
+    );
     juliet.send("<message to='romeo@example.com/web' type='chat'><body>thou</body></message>").await;
     let got = romeo.receive().await;
     assert!(got.starts_with(&format!("<body xmlns='{NS}'><message xmlns='jabber:client'")), "{got}");
@@ -192,7 +196,9 @@ async fn what_nobody_waits_for_is_not_lost_with_the_session() {
     let mut romeo = world.login("romeo").await;
     // Its connection breaks.
     romeo.held.clear();
-    juliet.send("<message to='romeo@example.com/web' type='chat' id='1'><body>art thou</body></message>").await;
+    juliet
+        .send("<message to='romeo@example.com/web' type='chat' id='1'><body>art thou</body></message>")
+        .await;
     settle().await;
     world.pass(59).await;
     assert_eq!(world.wire.node.table.sessions(), 2);
@@ -200,7 +206,11 @@ async fn what_nobody_waits_for_is_not_lost_with_the_session() {
     assert_eq!(world.wire.node.table.sessions(), 1, "the session is over");
     // There is no offline storage in this test, so the sender hears of it.
     let bounce = juliet.element().await;
-    assert_eq!((bounce.attr("type"), bounce.attr("id")), (Some("error".into()), Some("1".into())), "{bounce:?}");
+    assert_eq!(
+        (bounce.attr("type"), bounce.attr("id")),
+        (Some("error".into()), Some("1".into())),
+        "{bounce:?}"
+    );
 }
 
 #[tokio::test]
