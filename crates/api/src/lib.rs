@@ -13,6 +13,7 @@ pub mod commands;
 mod console;
 mod extract;
 mod health;
+mod host_meta;
 mod machine;
 mod openapi;
 mod operation;
@@ -67,6 +68,7 @@ impl Api {
 pub fn router(api: Arc<Api>) -> Router {
     Router::new()
         .merge(health::routes())
+        .merge(host_meta::routes())
         .merge(console::routes())
         .merge(v1(&api))
         .fallback(health::nowhere)

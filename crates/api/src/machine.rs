@@ -11,4 +11,10 @@ pub trait Machine: Send + Sync {
     fn metrics(&self) -> Result<String, std::fmt::Error>;
     /// The figures of `throng status --json`.
     fn figures(&self) -> serde_json::Value;
+    /// Where clients find BOSH and WebSocket: link relations of XEP-0156 and addresses. `host` is what the client asked
+    /// for, with a port if it has one; `secure`: over TLS.
+    fn alternatives(&self, host: Option<&str>, secure: bool) -> Vec<(&'static str, String)> {
+        let _ = (host, secure);
+        Vec::new()
+    }
 }

@@ -6,6 +6,7 @@
 //!
 //! The trap: what is read here is compared by a reload (`reload.rs`). Whoever adds a key says there what it takes.
 
+mod http;
 mod limits;
 mod listen;
 mod modules;
@@ -20,6 +21,7 @@ use anyhow::{Context, Result};
 use streams::{Auth, Policy};
 use throng_core::Limits;
 
+pub(crate) use http::Http;
 pub(crate) use limits::changed as changed_limits;
 pub(crate) use listen::{Listen, Tls};
 pub(crate) use modules::{Domain, Modules};
@@ -43,6 +45,7 @@ pub(crate) struct Config {
     pub(crate) storage_url: String,
     pub(crate) pool_size: u32,
     pub(crate) listen: Vec<Listen>,
+    pub(crate) http: Http,
     pub(crate) auth: Auth,
     pub(crate) tls: Tls,
     pub(crate) iterations: u32,
@@ -136,6 +139,8 @@ impl Config {
         let limits = limits::limits(root.section("limits"));
         let tls = listen::tls(root.section("tls"));
         let listen = listen::listeners(&mut root);
+        let http = http::http(root.section("http"), &limits);
+        http::agree(&http, &listen, &faults);
         let modules = modules::modules(&mut root);
         let own = modules::domains(&mut root, &domains, auth);
         let mut log = root.section("log");
@@ -153,6 +158,7 @@ impl Config {
             storage_url,
             pool_size,
             listen,
+            http,
             auth,
             tls,
             iterations,

@@ -1,13 +1,8 @@
-//! The HTTP listener: connections over hyper, answered by the crate `api`.
+//! What the pages of the crate `api` ask of this program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 
 use crate::reload::Running;
 
@@ -15,23 +10,6 @@ use crate::reload::Running;
 pub(crate) struct Pages {
     pub(crate) running: Arc<Running>,
     pub(crate) ready: Arc<AtomicBool>,
-}
-
-/// Serves one connection: HTTP/1.1, or HTTP/2 if the client begins with its preface.
-pub(crate) async fn serve(accepted: net::Accepted, router: Router) {
-    let net::Accepted { socket, pass, .. } = accepted;
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_secs(10))
-        .max_buf_size(16 * 1024);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(64).max_header_list_size(16 * 1024);
-    let connection = builder.serve_connection(TokioIo::new(socket), TowerToHyperService::new(router));
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "an HTTP connection broke");
-    }
-    drop(pass);
 }
 
 impl api::Machine for Pages {
@@ -48,6 +26,10 @@ impl api::Machine for Pages {
 
     fn figures(&self) -> serde_json::Value {
         crate::status::figures(&self.running)
+    }
+
+    fn alternatives(&self, host: Option<&str>, secure: bool) -> Vec<(&'static str, String)> {
+        self.running.with_config(|config| crate::web::alternatives(&config.http, host, secure))
     }
 }
 

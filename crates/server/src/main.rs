@@ -18,6 +18,7 @@ mod run;
 mod runtime;
 mod status;
 mod top;
+mod web;
 mod wire;
 
 use std::process::ExitCode;

@@ -5,7 +5,8 @@
 //!
 //! - at once, for everybody: log level, limits, administrators, the gate, modules and their options (hosts get
 //!   successors, see `throng_core::host`; what features keep outlives them, see `throng_core::kept`), domains;
-//! - for new connections: certificates, logins, TLS policies of listeners, the size of stanzas;
+//! - for new connections: certificates, logins, policies of listeners, the size of stanzas;
+//! - for new requests: everything in `[http]`;
 //! - after a restart: what [`restart`] lists. It is said, and the node goes on with what it has.
 //!
 //! Left out: listeners that come and go. The trap: the configuration that is kept is the one in effect, not the one in the
@@ -14,9 +15,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
-use net::{Gate, PortSlot};
+use net::{Gate, GateLimits, PortSlot};
 use parking_lot::{Mutex, RwLock};
 use streams::Service;
 use throng_core::{Host, Hosts};
@@ -24,6 +26,7 @@ use throng_core::{Host, Hosts};
 use crate::config::{Config, Listen, changed_limits};
 use crate::logs::Level;
 use crate::status::Vitals;
+use crate::web::Web;
 use crate::wire::{self, Wired};
 
 type Certificates = Option<Arc<net::tls::Config>>;
@@ -34,17 +37,24 @@ struct State {
     tls: Certificates,
 }
 
-/// A listener for clients, seen from a reload.
+/// A listener, seen from a reload.
 pub(crate) struct Door {
     pub(crate) listen: Listen,
     pub(crate) port: PortSlot,
+    pub(crate) gate: Gate,
     service: RwLock<Arc<Service>>,
+    proxied: AtomicBool,
 }
 
 impl Door {
     /// What connections share that come now.
     pub(crate) fn service(&self) -> Arc<Service> {
         self.service.read().clone()
+    }
+
+    /// Whether connections that come now begin with a PROXY header.
+    pub(crate) fn is_proxied(&self) -> bool {
+        self.proxied.load(Ordering::Relaxed)
     }
 }
 
@@ -53,7 +63,11 @@ pub(crate) struct Running {
     path: Option<PathBuf>,
     pub(crate) wired: Wired,
     pub(crate) gate: Gate,
+    /// Listeners for XMPP.
     pub(crate) doors: Vec<Arc<Door>>,
+    /// Listeners for HTTP.
+    pub(crate) http_doors: Vec<Arc<Door>>,
+    pub(crate) web: Arc<Web>,
     pub(crate) vitals: Vitals,
     level: Level,
     state: Mutex<State>,
@@ -94,23 +108,31 @@ impl Report {
 }
 
 impl Running {
-    /// Puts together what reloads work on. `ports` are those of `config.listen` that are for clients.
+    /// Puts together what reloads work on. `ports` are those of `config.listen`.
     pub(crate) fn new(
         path: Option<PathBuf>,
         config: Config,
         wired: Wired,
         tls: Certificates,
         gate: Gate,
-        ports: Vec<(Listen, PortSlot)>,
+        ports: Vec<(Listen, PortSlot, Gate)>,
+        web: Arc<Web>,
         level: Level,
     ) -> Running {
-        let door = |(listen, port): (Listen, PortSlot)| {
+        let door = |(listen, port, gate): (Listen, PortSlot, Gate)| {
             let service = RwLock::new(wired.service(&config, &listen, tls.clone()));
-            Arc::new(Door { listen, port, service })
+            let proxied = AtomicBool::new(listen.proxy_protocol);
+            Arc::new(Door { listen, port, gate, service, proxied })
         };
-        let doors = ports.into_iter().map(door).collect();
+        let doors = ports.into_iter().map(door);
+        let (http_doors, doors) = doors.partition(|door| door.listen.is_http());
         let state = Mutex::new(State { config, tls });
-        Running { path, wired, gate, doors, vitals: Vitals::default(), level, state }
+        Running { path, wired, gate, doors, http_doors, web, vitals: Vitals::default(), level, state }
+    }
+
+    /// Looks at the configuration in effect. It must not wait for anything.
+    pub(crate) fn with_config<T>(&self, look: impl FnOnce(&Config) -> T) -> T {
+        look(&self.state.lock().config)
     }
 
     /// Reads certificates again if their files changed. Blocks.
@@ -153,13 +175,19 @@ impl Running {
         }
         self.wired.keys.set_iterations(new.iterations);
         logins(old, &new, &mut report);
-        for door in &self.doors {
+        if old.http != new.http {
+            self.web.change(&new.http);
+            self.http_doors.iter().for_each(|door| door.gate.set_limits(http_gate(&new)));
+            report.applied.push("[http]".to_owned());
+        }
+        for door in self.doors.iter().chain(&self.http_doors) {
             let now = new.listen.iter().find(|l| same(l, &door.listen)).unwrap_or(&door.listen);
             let before = old.listen.iter().find(|l| same(l, now));
             if before != Some(now) {
-                report.applied.push(format!("TLS policy of {} {}", now.kind.name(), now.address));
+                report.applied.push(format!("[[listen]] {} {}", now.kind.name(), now.address));
             }
             door.port.change(|port| wire::port_limits(port, &new.limits));
+            door.proxied.store(now.proxy_protocol, Ordering::Relaxed);
             *door.service.write() = self.wired.service(&new, now, tls.clone());
         }
         let ended = node.set_hosts(hosts);
@@ -243,6 +271,15 @@ impl Running {
             Ok(admins) => node.set_admins(admins),
             Err(error) => tracing::warn!(%error, "the list of administrators could not be read"),
         }
+    }
+}
+
+/// What the gate of an HTTP listener lets in. Each has its own.
+pub(crate) fn http_gate(config: &Config) -> GateLimits {
+    GateLimits {
+        connections: config.http.connections,
+        per_address: config.http.connections_per_address,
+        ..wire::gate_limits(&config.limits)
     }
 }
 

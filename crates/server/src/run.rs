@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use net::{Gate, GateLimits, Kind, Listener};
+use net::{Gate, Kind, Listener, Pass, Stream};
 use stanza::{StreamCondition, StreamError};
 use streams::Connection;
 use throng_core::kept::Kept;
@@ -18,9 +18,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::config::reader::Mistakes;
-use crate::http::{self, Pages};
-use crate::reload::{Door, Running};
+use crate::http::Pages;
+use crate::reload::{self, Door, Running};
 use crate::runtime::{self, Tasks};
+use crate::web::{self, Place, Web};
 use crate::wire::{self, Wired};
 use crate::{logs, out};
 
@@ -69,38 +70,36 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     let password = first_start(&config, &wired).await?;
 
     let gate = Gate::new(wire::gate_limits(&config.limits));
-    // Operators must get in when clients have taken everything.
-    let http_gate = Gate::new(GateLimits { connections: 256, ..GateLimits::default() });
-    let (mut places, mut web, mut clients, mut ports) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut places, mut listeners, mut ports) = (Vec::new(), Vec::new(), Vec::new());
     for listen in &config.listen {
-        let http = listen.kind == Kind::Http;
-        let gate = if http { http_gate.clone() } else { gate.clone() };
-        let listener = Listener::bind(listen.kind, listen.address, gate, |port| {
+        // Operators must get in by one door when clients have taken another.
+        let gate = if listen.is_http() { Gate::new(reload::http_gate(&config)) } else { gate.clone() };
+        let listener = Listener::bind(listen.kind, listen.address, gate.clone(), |port| {
             wire::port_limits(port, &config.limits);
         })?;
         let local = listener.port().local;
         places.push(place(listen.kind, local));
         tracing::info!(kind = listen.kind.name(), address = %local, "listening");
-        if http {
-            web.push(listener);
-        } else {
-            ports.push((listen.clone(), listener.slot()));
-            clients.push(listener);
-        }
+        ports.push((listen.clone(), listener.slot(), gate));
+        listeners.push(listener);
     }
+    let web = Web::new(&config.http, wired.node.clock.clone(), gate.clone(), tasks.0.clone());
     let greeting = greeting(&config, &places, password.as_deref());
     let admin_stores = wired.node.stores.clone();
-    let running = Arc::new(Running::new(path.map(Into::into), config, wired, tls, gate, ports, level));
+    let running =
+        Arc::new(Running::new(path.map(Into::into), config, wired, tls, gate, ports, web.clone(), level));
     let node = running.wired.node.clone();
     let ready = Arc::new(AtomicBool::new(false));
     let pages = Arc::new(Pages { running: running.clone(), ready: ready.clone() });
     let router = api::router(api::Api::new(node.clone(), pages));
+    web.open(running.http_doors.clone(), router);
     let mut accepting = Vec::new();
-    for listener in web {
-        accepting.push(tasks.0.spawn(accept_http(listener, router.clone())));
-    }
-    for (listener, door) in clients.into_iter().zip(&running.doors) {
-        accepting.push(tasks.0.spawn(accept(listener, door.clone())));
+    for listener in listeners {
+        let local = listener.port().local;
+        let all = running.doors.iter().chain(&running.http_doors);
+        if let Some(door) = all.into_iter().find(|door| door.port.get().local == local) {
+            accepting.push(tasks.0.spawn(accept(listener, door.clone(), web.clone())));
+        }
     }
     let admin = Arc::new(Admin {
         stores: admin_stores,
@@ -136,7 +135,7 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     for task in &accepting {
         task.abort();
     }
-    drain(&running.wired).await;
+    drain(&running.wired, &web).await;
     admin_task.abort();
     chores.abort();
     let _ = std::fs::remove_file(&socket);
@@ -145,24 +144,38 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     Ok(end)
 }
 
-async fn accept(listener: Listener, door: Arc<Door>) {
+async fn accept(listener: Listener, door: Arc<Door>, web: Arc<Web>) {
     let runtime = tokio::runtime::Handle::current();
+    let place = door.listen.is_http().then(|| Arc::new(Place { web: web.clone(), door: door.clone() }));
     loop {
-        let accepted = listener.accept().await;
-        let service = door.service();
-        match accepted.into_stream(service.tls.as_deref()) {
-            Ok((stream, pass)) => {
-                runtime.spawn(Connection::new(stream, pass, service));
-            }
-            Err(error) => tracing::warn!(%error, "a connection could not be served"),
+        let accepted = listener.accept_proxied(|| door.is_proxied()).await;
+        if door.is_proxied() {
+            // Its header may take a while.
+            let (door, web, place, inner) = (door.clone(), web.clone(), place.clone(), runtime.clone());
+            runtime.spawn(async move {
+                if let Some((stream, pass)) = web::introduce(accepted, &door, &web.http).await {
+                    start(stream, pass, &door, place.as_ref(), &inner);
+                }
+            });
+        } else if let Some((stream, pass)) = web::stream(accepted, &door) {
+            start(stream, pass, &door, place.as_ref(), &runtime);
         }
     }
 }
 
-async fn accept_http(listener: Listener, router: axum::Router) {
-    let runtime = tokio::runtime::Handle::current();
-    loop {
-        runtime.spawn(http::serve(listener.accept().await, router.clone()));
+/// Serves a connection, of HTTP or of XMPP.
+fn start(
+    stream: Stream,
+    pass: Pass,
+    door: &Door,
+    place: Option<&Arc<Place>>,
+    runtime: &tokio::runtime::Handle,
+) {
+    match place {
+        Some(place) => place.serve(stream, pass),
+        None => {
+            runtime.spawn(Connection::new(stream, pass, door.service()));
+        }
     }
 }
 
@@ -175,6 +188,7 @@ async fn chores(running: Arc<Running>) {
         let due = tick.tick().await;
         running.vitals.late(due.elapsed());
         node.sweep();
+        running.web.sweep();
         if second % 5 == 4 {
             refresh(&running).await;
         }
@@ -201,13 +215,21 @@ async fn refresh(running: &Arc<Running>) {
 }
 
 /// Ends all streams, and waits until they are gone or the time is up.
-async fn drain(wired: &Wired) {
+async fn drain(wired: &Wired, web: &Web) {
     let bye = StreamError::new(StreamCondition::SystemShutdown).text("the server stops");
     let end = tokio::time::sleep(DRAIN);
     tokio::pin!(end);
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     let mut passed = 0_u32;
-    while !wired.node.links.is_empty() {
+    web.drain();
+    loop {
+        if wired.node.links.is_empty() {
+            // Requests that are held for no stream.
+            web.bosh.end_all();
+            if !web.is_busy() {
+                return;
+            }
+        }
         // Again each time: a connection may have come in between.
         wired.node.links.close_all(&bye);
         tokio::select! {
@@ -215,6 +237,7 @@ async fn drain(wired: &Wired) {
                 passed += 1;
                 if passed.is_multiple_of(50) {
                     wired.node.sweep();
+                    web.sweep();
                 }
             }
             () = &mut end => {
@@ -246,6 +269,7 @@ fn place(kind: Kind, address: std::net::SocketAddr) -> String {
     match kind {
         Kind::C2s => format!("clients        {address}"),
         Kind::C2sTls => format!("clients, TLS   {address}"),
+        Kind::Https => format!("HTTPS          https://{address}/"),
         _ => format!("HTTP           http://{address}/metrics"),
     }
 }

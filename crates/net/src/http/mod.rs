@@ -38,7 +38,7 @@ pub use bytes::Bytes;
 pub use connection::Connection;
 pub use forwarded::Remote;
 pub use head::Route;
-pub use origins::Origins;
+pub use origins::{Forbidden, Origins};
 pub use reply::{GUARDS, GZIP_BYTES, PREFLIGHT, gzip};
 pub use site::{Http, HttpCounts, Settings, Site};
 

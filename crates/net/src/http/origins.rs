@@ -28,6 +28,10 @@ pub(crate) enum Cors {
     Only(Box<str>),
 }
 
+/// A page that may not use the transports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forbidden;
+
 impl Origins {
     /// Adds one to the list; `*` is all.
     ///
@@ -54,7 +58,19 @@ impl Origins {
     /// Whether a page of this origin may use the transports of this host. `origin` and `host` are the values of the
     /// headers.
     pub fn allow(&self, origin: Option<&str>, host: Option<&str>) -> bool {
-        self.judge(origin, host).is_some()
+        self.header(origin, host).is_ok()
+    }
+
+    /// The value of `Access-Control-Allow-Origin` for it, if one is due.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn header(&self, origin: Option<&str>, host: Option<&str>) -> Result<Option<String>, Forbidden> {
+        match self.judge(origin, host).ok_or(Forbidden)? {
+            Cors::Silent => Ok(None),
+            Cors::Any => Ok(Some("*".to_owned())),
+            Cors::Only(origin) => Ok(Some(origin.into())),
+        }
     }
 
     /// What to say to it; `None` when it may not.

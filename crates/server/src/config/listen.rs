@@ -16,6 +16,15 @@ pub(crate) struct Listen {
     pub(crate) address: SocketAddr,
     pub(crate) tls: TlsPolicy,
     pub(crate) plain_without_tls: bool,
+    /// Every connection begins with a PROXY header.
+    pub(crate) proxy_protocol: bool,
+}
+
+impl Listen {
+    /// Whether it is for HTTP.
+    pub(crate) fn is_http(&self) -> bool {
+        matches!(self.kind, Kind::Http | Kind::Https)
+    }
 }
 
 /// Certificate and key.
@@ -50,7 +59,13 @@ pub(super) fn auth(section: &mut Section, otherwise: Auth) -> Auth {
 }
 
 pub(super) fn listeners(root: &mut Section) -> Vec<Listen> {
-    let at = |kind, address| Listen { kind, address, tls: TlsPolicy::Required, plain_without_tls: false };
+    let at = |kind, address| Listen {
+        kind,
+        address,
+        tls: usual(kind, address),
+        plain_without_tls: false,
+        proxy_protocol: false,
+    };
     let Some(list) = root.sections("listen") else {
         return vec![
             at(Kind::C2s, SocketAddr::from(([0, 0, 0, 0], 5222))),
@@ -61,24 +76,30 @@ pub(super) fn listeners(root: &mut Section) -> Vec<Listen> {
     list.into_iter().filter_map(listener).collect()
 }
 
+/// The TLS policy of a listener that names none. Nobody listens between a browser and HTTP on this very machine.
+fn usual(kind: Kind, address: SocketAddr) -> TlsPolicy {
+    if kind == Kind::Http && address.ip().is_loopback() { TlsPolicy::Optional } else { TlsPolicy::Required }
+}
+
 fn listener(mut section: Section) -> Option<Listen> {
     let faults = section.faults.clone();
     let kind = match section.text("kind").as_deref() {
         Some("c2s") => Some(Kind::C2s),
         Some("c2s-tls") => Some(Kind::C2sTls),
         Some("http") => Some(Kind::Http),
-        Some(other @ ("s2s" | "component" | "https")) => {
+        Some("https") => Some(Kind::Https),
+        Some(other @ ("s2s" | "component")) => {
             faults.add(format!(
                 "listeners of the kind \"{other}\" are not supported by this version; remove it"
             ));
             None
         }
         Some(other) => {
-            faults.add(format!("[[listen]] kind is c2s, c2s-tls or http, not \"{other}\""));
+            faults.add(format!("[[listen]] kind is c2s, c2s-tls, http or https, not \"{other}\""));
             None
         }
         None => {
-            faults.add("[[listen]] needs a kind: c2s, c2s-tls or http");
+            faults.add("[[listen]] needs a kind: c2s, c2s-tls, http or https");
             None
         }
     };
@@ -90,14 +111,22 @@ fn listener(mut section: Section) -> Option<Listen> {
         _ => {}
     }
     let words = [TlsPolicy::Required, TlsPolicy::Optional, TlsPolicy::Off];
-    let tls =
-        section.choice("tls", &["required", "optional", "off"]).map_or(TlsPolicy::Required, |n| words[n]);
-    if kind == Some(Kind::C2sTls) && tls == TlsPolicy::Off {
-        faults.add("a c2s-tls listener has TLS always; use kind = \"c2s\" for one without");
+    let written = section.choice("tls", &["required", "optional", "off"]).map(|n| words[n]);
+    match (kind, written) {
+        (Some(Kind::C2sTls), Some(TlsPolicy::Off)) => {
+            faults.add("a c2s-tls listener has TLS always; use kind = \"c2s\" for one without");
+        }
+        (Some(Kind::Https), Some(TlsPolicy::Off | TlsPolicy::Optional)) => {
+            faults.add("an https listener has TLS always; use kind = \"http\" for one without");
+        }
+        _ => {}
     }
     let plain_without_tls = section.bool("plain_without_tls").unwrap_or(false);
+    let proxy_protocol = section.bool("proxy_protocol").unwrap_or(false);
     section.finish();
-    Some(Listen { kind: kind?, address: parsed?, tls, plain_without_tls })
+    let (kind, address) = (kind?, parsed?);
+    let tls = written.unwrap_or_else(|| usual(kind, address));
+    Some(Listen { kind, address, tls, plain_without_tls, proxy_protocol })
 }
 
 pub(super) fn tls(mut section: Section) -> Tls {

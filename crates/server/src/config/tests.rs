@@ -21,7 +21,13 @@ fn nothing_is_a_configuration() {
     assert_eq!(config.storage_url, "sqlite:data/throng.db");
     let ports: Vec<u16> = config.listen.iter().map(|l| l.address.port()).collect();
     assert_eq!(ports, [5222, 5223, 5280]);
-    assert!(config.listen.iter().all(|l| l.tls == TlsPolicy::Required && !l.plain_without_tls));
+    let policies: Vec<TlsPolicy> = config.listen.iter().map(|l| l.tls).collect();
+    assert_eq!(
+        policies,
+        [TlsPolicy::Required, TlsPolicy::Required, TlsPolicy::Optional],
+        "HTTP is on loopback"
+    );
+    assert!(config.listen.iter().all(|l| !l.plain_without_tls && !l.proxy_protocol));
 }
 
 #[test]
@@ -153,4 +159,45 @@ fn a_domains_switch_keeps_the_options_and_a_table_switches_on() {
     let merged = modules::merge(&all, &own("[modules.offline]\nexpiry_days = 2"));
     let options = [("limit".to_owned(), Value::Int(5)), ("expiry_days".to_owned(), Value::Int(2))];
     assert_eq!(merged["offline"], ModuleConfig::Options(options.into()));
+}
+
+#[test]
+fn http_is_read_whole() {
+    let config = read(
+        "[limits]\nstanza_bytes = 100000\n\
+         [http]\npublic_url = 'https://xmpp.example.org:5443/'\norigins = ['https://chat.example.org']\n\
+         trusted_proxies = ['10.0.0.0/8']\ngzip = false\nidle_seconds = 20\n\
+         [http.bosh]\nmax_wait = 30\nmax_hold = 1\n[http.websocket]\nmessage_bytes = 20000\n\
+         [[listen]]\nkind = 'https'\naddress = '0.0.0.0:5443'\nproxy_protocol = true\n\
+         [[listen]]\nkind = 'http'\naddress = '0.0.0.0:5280'\n",
+    )
+    .unwrap();
+    let http = &config.http;
+    assert_eq!(http.public_url.as_deref(), Some("https://xmpp.example.org:5443"));
+    assert!(http.settings.trusted.contains("10.1.2.3".parse().unwrap()) && !http.settings.gzip);
+    assert!(!http.settings.origins.allow(Some("https://evil.example"), None));
+    assert_eq!((http.bosh.max_wait, http.bosh.max_hold, http.settings.idle_seconds), (30, 1, 20));
+    assert_eq!(http.settings.bosh, Some(104_096), "room for the longest stanza");
+    assert_eq!(http.settings.websocket.as_ref().map(|w| w.message_bytes), Some(20_000));
+    assert!(config.listen[0].proxy_protocol && config.listen[0].is_http());
+    assert_eq!(config.listen[1].tls, TlsPolicy::Required, "not on loopback");
+    let off = read("[http.bosh]\nenabled = false\n[http.websocket]\nenabled = false").unwrap();
+    assert!(off.http.settings.bosh.is_none() && off.http.settings.websocket.is_none());
+}
+
+#[test]
+fn mistakes_of_http_are_named() {
+    assert!(
+        wrong("[http]\norigins = ['chat.example.org']").contains("\"chat.example.org\" is not an origin")
+    );
+    assert!(wrong("[http]\ntrusted_proxies = ['10.0.0.0/99']").contains("\"10.0.0.0/99\" is not an address"));
+    assert!(
+        wrong("[http]\npublic_url = 'xmpp.example.org'").contains("such as \"https://xmpp.example.org\"")
+    );
+    assert!(wrong("[http.bosh]\nmax_wait = 0").contains("between 1 and 600"));
+    assert!(wrong("[http.bosh]\nwait = 60").contains("unknown key \"wait\" in [http.bosh]"));
+    assert!(wrong("[http.websocket]\nsee_other_uri = 'https://a'").contains("wss://"));
+    let listen = "[[listen]]\nkind = 'https'\naddress = '127.0.0.1:1'\n";
+    assert!(wrong(&format!("{listen}tls = 'off'")).contains("an https listener has TLS always"));
+    assert!(wrong(&format!("{listen}proxy_protocol = true")).contains("names nobody who may send it"));
 }

@@ -1,0 +1,136 @@
+//! `[http]`, `[http.bosh]` and `[http.websocket]`: what all HTTP listeners share.
+//!
+//! The trap: bodies and messages have room for the longest stanza unless the file says otherwise, so this is read when the
+//! limits are known.
+
+use net::Networks;
+use net::http::{Origins, Settings};
+use throng_core::Limits;
+
+use super::reader::{Faults, Section};
+
+/// Bytes of a BOSH body around its stanzas.
+const WRAPPER: usize = 4096;
+
+/// What all HTTP listeners share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Http {
+    /// Where the world finds this node: scheme, host and port, no slash at the end.
+    pub(crate) public_url: Option<String>,
+    /// Connections of one listener at a time.
+    pub(crate) connections: u32,
+    /// Of these, from one IPv4 address or one IPv6 /64.
+    pub(crate) connections_per_address: u32,
+    pub(crate) settings: Settings,
+    pub(crate) bosh: net::bosh::Settings,
+}
+
+pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
+    let faults = section.faults.clone();
+    let public_url = section.text("public_url").and_then(|url| public(&url, &faults));
+    let mut settings = Settings::default();
+    if let Some(list) = section.texts("origins") {
+        settings.origins = Origins::These(Vec::new());
+        for origin in list {
+            if let Err(fault) = settings.origins.add(&origin) {
+                faults.add(format!("[http] origins: {fault}"));
+            }
+        }
+    }
+    for network in section.texts("trusted_proxies").unwrap_or_default() {
+        if let Err(fault) = settings.trusted.add(&network) {
+            faults.add(format!("[http] trusted_proxies: {fault}"));
+        }
+    }
+    settings.gzip = section.bool("gzip").unwrap_or(settings.gzip);
+    let seconds = |section: &mut Section, key, now: &mut u32| {
+        if let Some(value) = section.int(key, 1, 3600) {
+            *now = value as u32;
+        }
+    };
+    seconds(&mut section, "head_seconds", &mut settings.head_seconds);
+    seconds(&mut section, "body_seconds", &mut settings.body_seconds);
+    seconds(&mut section, "idle_seconds", &mut settings.idle_seconds);
+    seconds(&mut section, "write_seconds", &mut settings.write_seconds);
+    let connections = section.int("connections", 1, 10_000_000).unwrap_or(100_000) as u32;
+    let per_address = section.int("connections_per_address", 1, 10_000_000).unwrap_or(100_000);
+    let (on, bosh) = bosh(section.section("bosh"), limits);
+    settings.bosh = on.then_some(bosh.body_bytes);
+    settings.websocket = websocket(section.section("websocket"), limits);
+    section.finish();
+    Http { public_url, connections, connections_per_address: per_address as u32, settings, bosh }
+}
+
+/// A base such as `https://xmpp.example.org`.
+fn public(url: &str, faults: &Faults) -> Option<String> {
+    // XEP-0156 section 3.2: clients take nothing without TLS.
+    let rest = url.strip_prefix("https://");
+    let good = rest.map(|rest| rest.trim_end_matches('/')).filter(|rest| {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_/~".contains(&byte);
+        !rest.is_empty() && rest.bytes().all(known)
+    });
+    if good.is_none() {
+        faults
+            .add(format!("[http] public_url is a base such as \"https://xmpp.example.org\", not \"{url}\""));
+        return None;
+    }
+    Some(url.trim_end_matches('/').to_owned())
+}
+
+fn bosh(mut section: Section, limits: &Limits) -> (bool, net::bosh::Settings) {
+    let on = section.bool("enabled").unwrap_or(true);
+    let mut bosh = net::bosh::Settings {
+        body_bytes: limits.stanza_bytes as usize + WRAPPER,
+        ..net::bosh::Settings::default()
+    };
+    macro_rules! take {
+        ($($name:ident: $low:literal ..= $high:literal),* $(,)?) => {$(
+            if let Some(value) = section.int(stringify!($name), $low, $high) {
+                bosh.$name = value as _;
+            }
+        )*};
+    }
+    take! {
+        max_wait: 1..=600,
+        max_inactivity: 5..=3_600,
+        max_pause: 0..=3_600,
+        max_hold: 1..=10,
+        polling: 0..=60,
+        body_bytes: 10_000..=16_777_216,
+        sessions: 0..=10_000_000,
+        sessions_per_address: 0..=10_000_000,
+        requests_per_second: 0..=1_000_000,
+    }
+    section.finish();
+    (on, bosh)
+}
+
+fn websocket(mut section: Section, limits: &Limits) -> Option<net::websocket::Settings> {
+    let on = section.bool("enabled").unwrap_or(true);
+    let usual = net::websocket::Settings::default();
+    let message_bytes = section.int("message_bytes", 10_000, 16_777_216).map(|bytes| bytes as u32);
+    let compression = section.bool("compression").unwrap_or(usual.compression);
+    let see_other_uri = section.text("see_other_uri");
+    if let Some(uri) = &see_other_uri
+        && !(uri.starts_with("wss://") || uri.starts_with("ws://"))
+    {
+        section
+            .faults
+            .add(format!("[http.websocket] see_other_uri begins with wss:// or ws://; \"{uri}\" does not"));
+    }
+    section.finish();
+    let message_bytes = message_bytes.unwrap_or(limits.stanza_bytes as u32);
+    on.then_some(net::websocket::Settings { message_bytes, compression, see_other_uri })
+}
+
+/// Mistakes that only all sections together have.
+pub(super) fn agree(http: &Http, listen: &[super::Listen], faults: &Faults) {
+    if http.settings.trusted == Networks::NONE {
+        for one in listen.iter().filter(|one| one.proxy_protocol) {
+            faults.add(format!(
+                "[[listen]] {} has proxy_protocol, and [http] trusted_proxies names nobody who may send it",
+                one.address
+            ));
+        }
+    }
+}
