@@ -11,12 +11,16 @@ mod audit;
 pub mod auth;
 pub mod commands;
 mod console;
+mod domains;
 mod extract;
 mod health;
 mod host_meta;
+pub mod log;
 mod machine;
+mod nodes;
 mod openapi;
 mod operation;
+pub mod overview;
 mod peer;
 mod problem;
 mod sessions;
@@ -33,7 +37,7 @@ use throng_core::Node;
 
 use auth::Auth;
 use auth::tokens::Tokens;
-pub use machine::Machine;
+pub use machine::{Machine, Reloaded, Vitals};
 use operation::Operation;
 pub use peer::Peer;
 pub use problem::Problem;
@@ -53,6 +57,7 @@ pub struct Api {
     pub(crate) auth: Auth,
     /// The OpenAPI document.
     pub(crate) document: Value,
+    pub(crate) history: overview::History,
 }
 
 impl Api {
@@ -60,7 +65,13 @@ impl Api {
     pub fn new(node: Arc<Node>, machine: Arc<dyn Machine>) -> Arc<Api> {
         let tokens = Tokens::new(node.stores.settings.clone());
         let document = openapi::document(&operations(), schemas());
-        Arc::new(Api { node, machine, tokens, auth: Auth::default(), document })
+        let history = overview::History::default();
+        Arc::new(Api { node, machine, tokens, auth: Auth::default(), document, history })
+    }
+
+    /// Takes a point for the overview; to be called every [`overview::INTERVAL`] seconds.
+    pub fn sample(&self) {
+        self.history.sample(&self.node, &self.machine.vitals());
     }
 }
 
@@ -83,6 +94,10 @@ fn operations() -> Vec<Operation> {
     all.extend(sessions::operations());
     all.extend(commands::operations());
     all.extend(audit::operations());
+    all.extend(overview::operations());
+    all.extend(log::operations());
+    all.extend(nodes::operations());
+    all.extend(domains::operations());
     all.extend(openapi::operations());
     all
 }
@@ -95,6 +110,10 @@ fn schemas() -> Vec<(&'static str, Value)> {
     all.extend(sessions::schemas());
     all.extend(commands::schemas());
     all.extend(audit::schemas());
+    all.extend(overview::schemas());
+    all.extend(log::schemas());
+    all.extend(nodes::schemas());
+    all.extend(domains::schemas());
     all
 }
 

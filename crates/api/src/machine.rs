@@ -1,4 +1,12 @@
-//! What only the program knows of itself: its readiness, its figures, its log.
+//! What only the program knows of itself: its readiness, its figures, its log, its configuration.
+
+use std::sync::Arc;
+
+use base::BoxFuture;
+use base::count::Snapshot;
+use throng_core::feature::Feature;
+
+use crate::log::Ring;
 
 /// The process around the engine.
 pub trait Machine: Send + Sync {
@@ -17,4 +25,54 @@ pub trait Machine: Send + Sync {
         let _ = (host, secure);
         Vec::new()
     }
+    /// What the overview is sampled from. Cheap enough for every other second.
+    fn vitals(&self) -> Vitals;
+    /// The last lines of the log.
+    fn log(&self) -> Arc<Ring>;
+    /// Every module that this program has, in registry order.
+    fn modules(&self) -> &'static [&'static Feature];
+    /// The domain of those who name none.
+    fn default_domain(&self) -> String;
+    /// Seconds since 1970 at which the process started.
+    fn started(&self) -> u64;
+    /// Takes over the configuration as it is now, all or nothing. The error is a text for people, a mistake a line.
+    fn reload(&self) -> BoxFuture<'static, Result<Reloaded, String>>;
+}
+
+/// What the process measures. Counters grow from its start.
+#[derive(Clone, Debug, Default)]
+pub struct Vitals {
+    /// Time on CPUs, in seconds.
+    pub cpu_seconds: f64,
+    /// Resident memory in bytes.
+    pub memory_bytes: u64,
+    /// Microseconds that probes of the runtime were late.
+    pub lag: Snapshot,
+    /// Microseconds of storage operations.
+    pub store: Snapshot,
+    /// Storage operations that failed.
+    pub store_failed: u64,
+    /// Storage operations that run or wait now.
+    pub store_running: u64,
+    /// Microseconds that storage operations waited for a connection to the database.
+    pub pool_wait: Snapshot,
+    /// Connections that have no session yet.
+    pub half_open: u64,
+    /// Bytes read from sockets.
+    pub bytes_in: u64,
+    /// Bytes written to sockets.
+    pub bytes_out: u64,
+}
+
+/// What a reload did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Reloaded {
+    /// The same for a person, line by line.
+    pub lines: Vec<String>,
+    /// What holds now.
+    pub applied: Vec<String>,
+    /// What will hold after a restart.
+    pub restart: Vec<String>,
+    /// What the operator should look at.
+    pub warnings: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What every other crate may lean on: time, tasks, random ids, secrets and meters.
+//! What every other crate may lean on: time, tasks, random ids, secrets, meters and counters.
 //!
 //! Nothing here knows XMPP. There is no runtime either: time and tasks are traits ([`clock::Clock`],
 //! [`spawn::Spawner`]) that programs implement and tests replace.
@@ -6,6 +6,7 @@
 //! Left out on purpose: everything that only one crate uses. A file stays only while two crates use it.
 
 pub mod clock;
+pub mod count;
 pub mod id;
 pub mod limit;
 pub mod secret;

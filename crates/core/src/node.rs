@@ -321,6 +321,7 @@ impl Node {
         .map_err(|e| StanzaError::new(StanzaCondition::BadRequest).text(e.to_string()))?;
         let resource = jid.as_ref().resource().unwrap_or_default().to_owned();
         let items = std::mem::take(&mut principal.roster);
+        self.metrics.rosters.record(items.len() as u64);
         let blocked = &principal.blocked.clone();
         let Principal { host, jid: bare, id, roster_version, offline, epoch, ephemeral, photo, .. } =
             &*principal;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Puts the foreign clients in place: slixmpp and nbxmpp in a venv each, xmpp.js and playwright-core in node_modules, profanity, tmux,
-# chromium and what makes networks from Debian.
+# chromium, prometheus and what makes networks from Debian.
 #
 # usage: setup.sh [DIR]     DIR defaults to $CARGO_TARGET_DIR/e2e, or target/e2e of the workspace.
 #
@@ -117,6 +117,9 @@ modules() {
     fi
 }
 modules xmppjs
+
+# For what the node tells of itself. The package starts a service where there is an init; the tests have their own.
+have promtool || install prometheus
 
 # For the pages of reports. A browser without a font draws empty boxes.
 have chromium || install chromium

@@ -99,6 +99,17 @@ impl Transport {
     pub const fn has_starttls(self) -> bool {
         matches!(self, Transport::Tcp | Transport::Memory)
     }
+
+    /// The word used for it in metrics and in lists of sessions.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Tls => "tls",
+            Transport::Memory => "memory",
+            Transport::Bosh => "bosh",
+            Transport::WebSocket => "websocket",
+        }
+    }
 }
 
 /// What a session may want to know about its transport.

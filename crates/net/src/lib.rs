@@ -24,6 +24,6 @@ pub use listener::{Accepted, BACKLOG, Listener, ListenerCounts, PortSlot};
 pub use networks::Networks;
 pub use scratch::{READ_BYTES, Scratch, with_scratch};
 pub use stream::memory::Pipe;
-pub use stream::wire::Duplex;
+pub use stream::wire::{Duplex, traffic};
 pub use stream::{Event, Stream};
 pub use tls::{ChannelBinding, TlsFacts};

@@ -1,7 +1,16 @@
-//! The log: structured lines on standard error, as text or JSON. No secret is ever a field.
+//! The log: structured lines on standard error, as text or JSON, and the last of them in memory for the console. No secret
+//! is ever a field.
+
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use tracing_subscriber::EnvFilter;
+use api::log::{Line, Ring};
+use base::clock::{Clock, SystemClock};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{self, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::config::Log;
 
@@ -23,28 +32,108 @@ pub(crate) fn filter(level: &str) -> Result<EnvFilter> {
     EnvFilter::try_new(level).with_context(expected)
 }
 
-/// The level of a log that runs.
-pub(crate) struct Level(Box<dyn Fn(EnvFilter) + Send + Sync>);
+/// A log that runs.
+pub(crate) struct Level {
+    set: Box<dyn Fn(EnvFilter) + Send + Sync>,
+    /// Its last lines.
+    pub(crate) ring: Arc<Ring>,
+}
 
 impl Level {
     /// From now on this is let through.
     pub(crate) fn set(&self, filter: EnvFilter) {
-        (self.0)(filter);
+        (self.set)(filter);
     }
 }
 
 /// Starts the log.
 pub(crate) fn start(log: &Log) -> Result<Level> {
-    let filter = filter(&log.level)?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    macro_rules! start {
-        ($builder:expr) => {{
-            let builder = $builder.with_filter_reloading();
-            let handle = builder.reload_handle();
-            // A second start (tests) keeps the first log.
-            let _ = builder.try_init();
-            Level(Box::new(move |filter| drop(handle.reload(filter))))
-        }};
+    let (filter, handle) = tracing_subscriber::reload::Layer::new(filter(&log.level)?);
+    let ring = Arc::new(Ring::default());
+    let kept = Kept { ring: ring.clone(), clock: SystemClock::new() };
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(filter).with(kept);
+    // A second start (tests) keeps the first log.
+    let _ = if log.json {
+        registry.with(lines.json()).try_init()
+    } else {
+        registry.with(lines.with_target(false).with_ansi(false)).try_init()
+    };
+    Ok(Level { set: Box::new(move |filter| drop(handle.reload(filter))), ring })
+}
+
+/// Keeps the last lines in memory, for the console.
+struct Kept {
+    ring: Arc<Ring>,
+    clock: SystemClock,
+}
+
+impl<S: Subscriber> Layer<S> for Kept {
+    fn on_event(&self, event: &Event<'_>, _: layer::Context<'_, S>) {
+        let level = match *event.metadata().level() {
+            tracing::Level::ERROR => api::log::Level::Error,
+            tracing::Level::WARN => api::log::Level::Warn,
+            tracing::Level::INFO => api::log::Level::Info,
+            tracing::Level::DEBUG => api::log::Level::Debug,
+            _ => api::log::Level::Trace,
+        };
+        let mut texts = Texts::default();
+        event.record(&mut texts);
+        self.ring.push(Line {
+            number: 0,
+            time: self.clock.unix_millis(),
+            level,
+            target: event.metadata().target().to_owned(),
+            message: texts.message,
+            fields: texts.fields,
+        });
     }
-    Ok(if log.json { start!(builder.json()) } else { start!(builder.with_target(false).with_ansi(false)) })
+}
+
+/// The fields of an event as texts.
+#[derive(Default)]
+struct Texts {
+    message: String,
+    fields: Vec<(String, String)>,
+}
+
+impl Texts {
+    fn take(&mut self, field: &Field, text: String) {
+        if field.name() == "message" {
+            self.message = text;
+        } else {
+            self.fields.push((field.name().to_owned(), text));
+        }
+    }
+}
+
+impl Visit for Texts {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.take(field, value.to_owned());
+    }
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.take(field, format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_kept_with_their_fields_and_without_secrets() {
+        let ring = Arc::new(Ring::default());
+        let kept = Kept { ring: ring.clone(), clock: SystemClock::new() };
+        let subscriber = tracing_subscriber::registry().with(EnvFilter::new("info")).with(kept);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(user = "romeo@example.net", tries = 3, password = "hunter2", "a login failed");
+            tracing::debug!("not let through");
+        });
+        let (lines, next) = ring.read(None, api::log::Level::Trace, 10);
+        assert_eq!((lines.len(), next), (1, 1));
+        assert_eq!((lines[0].level, lines[0].message.as_str()), (api::log::Level::Warn, "a login failed"));
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let fields = [pair("user", "romeo@example.net"), pair("tries", "3"), pair("password", "…")];
+        assert_eq!(lines[0].fields, fields);
+    }
 }

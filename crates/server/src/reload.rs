@@ -69,6 +69,8 @@ pub(crate) struct Running {
     pub(crate) http_doors: Vec<Arc<Door>>,
     pub(crate) web: Arc<Web>,
     pub(crate) vitals: Vitals,
+    /// It takes clients.
+    pub(crate) ready: AtomicBool,
     level: Level,
     state: Mutex<State>,
 }
@@ -127,12 +129,23 @@ impl Running {
         let doors = ports.into_iter().map(door);
         let (http_doors, doors) = doors.partition(|door| door.listen.is_http());
         let state = Mutex::new(State { config, tls });
-        Running { path, wired, gate, doors, http_doors, web, vitals: Vitals::default(), level, state }
+        let (vitals, ready) = (Vitals::default(), AtomicBool::new(false));
+        Running { path, wired, gate, doors, http_doors, web, vitals, ready, level, state }
     }
 
     /// Looks at the configuration in effect. It must not wait for anything.
     pub(crate) fn with_config<T>(&self, look: impl FnOnce(&Config) -> T) -> T {
         look(&self.state.lock().config)
+    }
+
+    /// The last lines of the log.
+    pub(crate) fn log(&self) -> &Arc<api::log::Ring> {
+        &self.level.ring
+    }
+
+    /// The domain of those who name none; nothing while a reload is under way.
+    pub(crate) fn default_domain(&self) -> String {
+        self.state.try_lock().map_or_else(String::new, |state| state.config.domain().to_owned())
     }
 
     /// Reads certificates again if their files changed. Blocks.

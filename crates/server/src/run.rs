@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::config::reader::Mistakes;
-use crate::http::Pages;
+use crate::machine::Pages;
 use crate::reload::{self, Door, Running};
 use crate::runtime::{self, Tasks};
 use crate::web::{self, Place, Web};
@@ -89,10 +89,10 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     let running =
         Arc::new(Running::new(path.map(Into::into), config, wired, tls, gate, ports, web.clone(), level));
     let node = running.wired.node.clone();
-    let ready = Arc::new(AtomicBool::new(false));
-    let pages = Arc::new(Pages { running: running.clone(), ready: ready.clone() });
-    let router = api::router(api::Api::new(node.clone(), pages));
-    web.open(running.http_doors.clone(), router);
+    crate::metrics::register(&running);
+    let pages = Arc::new(Pages { running: running.clone() });
+    let api = api::Api::new(node.clone(), pages);
+    web.open(running.http_doors.clone(), api::router(api.clone()));
     let mut accepting = Vec::new();
     for listener in listeners {
         let local = listener.port().local;
@@ -108,8 +108,8 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
         running: Some(running.clone()),
     });
     let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
-    let chores = tasks.0.spawn(chores(running.clone()));
-    ready.store(true, Ordering::Relaxed);
+    let chores = [tasks.0.spawn(chores(running.clone(), api)), tasks.0.spawn(probe(running.clone()))];
+    running.ready.store(true, Ordering::Relaxed);
     greeting.iter().for_each(|line| out::line(line));
 
     let end = loop {
@@ -131,13 +131,13 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
         }
     };
     tracing::info!(sessions = node.table.sessions(), "stopping");
-    ready.store(false, Ordering::Relaxed);
+    running.ready.store(false, Ordering::Relaxed);
     for task in &accepting {
         task.abort();
     }
     drain(&running.wired, &web).await;
     admin_task.abort();
-    chores.abort();
+    chores.iter().for_each(tokio::task::JoinHandle::abort);
     let _ = std::fs::remove_file(&socket);
     running.wired.database.close().await;
     tracing::info!("stopped");
@@ -179,8 +179,19 @@ fn start(
     }
 }
 
-/// What happens by the clock: alarms every second, certificates every five, expiry every hour.
-async fn chores(running: Arc<Running>) {
+/// Measures how late a task is that is due ten times a second.
+async fn probe(running: Arc<Running>) {
+    let mut tick = tokio::time::interval(Duration::from_millis(100));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        let due = tick.tick().await;
+        running.vitals.probed(due.elapsed());
+    }
+}
+
+/// What happens by the clock: alarms every second, a point for the overview every two, certificates every five, expiry every
+/// hour.
+async fn chores(running: Arc<Running>, api: Arc<api::Api>) {
     let node = running.wired.node.clone();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -189,13 +200,19 @@ async fn chores(running: Arc<Running>) {
         running.vitals.late(due.elapsed());
         node.sweep();
         running.web.sweep();
+        if second % api::overview::INTERVAL == 0 {
+            api.sample();
+        }
         if second % 5 == 4 {
             refresh(&running).await;
         }
         if second % 3600 == 3599 {
             let now = node.clock.unix_millis();
             match node.stores.offline.expire(now, 100_000).await {
-                Ok(count) => tracing::debug!(count, "stored messages expired"),
+                Ok(count) => {
+                    node.metrics.offline_expired.inc_by(count.into());
+                    tracing::debug!(count, "stored messages expired");
+                }
                 Err(error) => tracing::warn!(%error, "stored messages could not be expired"),
             }
         }

@@ -1,6 +1,6 @@
 //! `throng status`: a node's figures, once. The same figures as one JSON object feed `throng top`.
 //!
-//! Left out: waits for the database's connections; the pool does not count them. The trap: bytes in queues are summed
+//! The trap: bytes in queues are summed
 //! over all connections, which locks each of them once; so only who asks pays for it.
 
 use std::collections::BTreeMap;
@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base::count::{Histogram, MICROS};
 use net::GateCounts;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use throng_core::metrics::Tally;
 
 use crate::admin::{self, Request};
 use crate::config::Config;
@@ -52,18 +54,16 @@ pub(crate) fn figures(running: &Arc<Running>) -> Value {
     let node = &running.wired.node;
     let [[messages_in, presence_in, iq_in], [messages_out, presence_out, iq_out]] = node.metrics.stanzas();
     let (gate, lag) = (running.gate.counts(), running.vitals.lag());
-    let counters = counters(running);
-    let by = |name: &str| {
-        let of = counters.iter().filter_map(|((n, label), value)| (n == name).then_some((label, *value)));
-        of.collect::<Vec<_>>()
-    };
-    // Mechanisms are written in capitals, conditions of failure are not.
-    let (good, bad): (Vec<_>, Vec<_>) =
-        by("throng_logins_total").into_iter().partition(|(label, _)| label.starts_with(char::is_uppercase));
-    let sum = |list: &[(&String, u64)]| list.iter().map(|(_, value)| value).sum::<u64>();
-    let object = |list: &[(&String, u64)]| -> BTreeMap<String, u64> {
-        list.iter().map(|(label, value)| ((*label).clone(), *value)).collect()
-    };
+    let metrics = &node.metrics;
+    let mut failures: BTreeMap<&str, u64> = BTreeMap::new();
+    for ([_, reason], count) in metrics.login_failures.all() {
+        *failures.entry(reason).or_default() += count;
+    }
+    failures.retain(|_, count| *count > 0);
+    let database = running.wired.database.figures();
+    let pool = database.pools.iter().find(|pool| pool.name == "read");
+    let wait = pool.map(|pool| pool.wait.snapshot()).unwrap_or_default();
+    let waiting = database.writes_waiting + database.logins_waiting;
     let mut streams: BTreeMap<&str, usize> = BTreeMap::new();
     for door in &running.doors {
         *streams.entry(door.listen.kind.name()).or_default() += door.port.streams();
@@ -77,10 +77,10 @@ pub(crate) fn figures(running: &Arc<Running>) -> Value {
         "streams": streams,
         "sessions": node.table.sessions(),
         "accounts_online": node.table.accounts(),
-        "logins": sum(&good),
-        "login_failures": sum(&bad),
-        "logins_by_mechanism": object(&good),
-        "login_failures_by_reason": object(&bad),
+        "logins": metrics.logins.sum(),
+        "login_failures": metrics.login_failures.sum(),
+        "logins_by_mechanism": seen(&metrics.logins),
+        "login_failures_by_reason": failures,
         "messages_in": messages_in,
         "messages_out": messages_out,
         "presence_in": presence_in,
@@ -88,21 +88,27 @@ pub(crate) fn figures(running: &Arc<Running>) -> Value {
         "iq_in": iq_in,
         "iq_out": iq_out,
         "queued_bytes": node.links.queued_bytes(),
-        "offline_stored": node.metrics.offline_stored.get(),
-        "offline_delivered": node.metrics.offline_delivered.get(),
-        "waited": node.metrics.waited.get(),
-        "sent_back": node.metrics.bounced.get(),
-        "presence_dropped": node.metrics.shed_presence.get(),
-        "queue_full": node.metrics.queue_full.get(),
-        "limited": object(&by("throng_limited_total")),
+        "offline_stored": metrics.offline_stored.get(),
+        "offline_delivered": metrics.offline_delivered.get(),
+        "waited": metrics.waited.get(),
+        "sent_back": metrics.bounced.sum(),
+        "presence_dropped": metrics.dropped.get(["presence", "queue-full"]),
+        "queue_full": metrics.queue_full.get(["message"]),
+        "limited": seen(&metrics.limited),
         "connections_refused": refused(&gate).into_iter().collect::<BTreeMap<_, _>>(),
-        "stream_errors": object(&by("throng_stream_errors_total")),
+        "stream_errors": seen(&metrics.stream_errors),
         "lag_ms": millis(lag.last),
         "lag_max_ms": millis(lag.worst),
         "database_round_trips": running.wired.database.round_trips(),
         "database_commits": running.wired.database.commits(),
-        "cpu_seconds": cpu_seconds(),
-        "memory_bytes": resident(),
+        "database_waiting": waiting + pool.map_or(0, |pool| pool.waiting),
+        "pool_size": pool.map_or(0, |pool| pool.size),
+        "pool_used": pool.map_or(0, |pool| pool.used),
+        "pool_waits": wait.count(),
+        "pool_wait_seconds": wait.sum as f64 / 1e6,
+        "sessions_by_transport": seen(&metrics.sessions),
+        "cpu_seconds": crate::process::cpu_seconds(),
+        "memory_bytes": crate::process::resident(),
     })
 }
 
@@ -111,21 +117,9 @@ pub(crate) fn refused(gate: &GateCounts) -> [(&'static str, u64); 3] {
     [("full", gate.refused_full), ("address", gate.refused_address), ("rate", gate.refused_rate)]
 }
 
-/// Counters that have a label, by name and the label's value. They are taken from what `/metrics` prints: families
-/// cannot be walked otherwise, and it is a few kilobytes.
-fn counters(running: &Running) -> BTreeMap<(String, String), u64> {
-    let mut text = String::new();
-    let _ = prometheus_client::encoding::text::encode(&mut text, &running.wired.registry.lock());
-    text.lines().filter_map(counter).collect()
-}
-
-/// `name_total{label="value"} 3`
-fn counter(line: &str) -> Option<((String, String), u64)> {
-    let (name, rest) = line.split_once("{")?;
-    let (label, value) = rest.split_once("} ")?;
-    let (_, label) = label.split_once("=\"")?;
-    let label = label.strip_suffix('"').filter(|label| !label.contains('"'))?;
-    Some(((name.to_owned(), label.to_owned()), value.trim().parse().ok()?))
+/// The counts of a label that are not zero.
+fn seen(tally: &Tally<1>) -> BTreeMap<&'static str, u64> {
+    tally.all().into_iter().filter(|(_, count)| *count > 0).map(|([label], count)| (label, count)).collect()
 }
 
 fn millis(span: Duration) -> f64 {
@@ -133,8 +127,16 @@ fn millis(span: Duration) -> f64 {
 }
 
 /// How late the node's own work is: the sweep is due once a second, and whatever keeps the worker threads busy delays it.
-#[derive(Default)]
-pub(crate) struct Vitals(Mutex<Late>);
+pub(crate) struct Vitals {
+    late: Mutex<Late>,
+    probes: Arc<Histogram>,
+}
+
+impl Default for Vitals {
+    fn default() -> Vitals {
+        Vitals { late: Mutex::default(), probes: Arc::new(Histogram::new(MICROS)) }
+    }
+}
 
 #[derive(Default)]
 struct Late {
@@ -157,7 +159,7 @@ const MINUTE: usize = 60;
 impl Vitals {
     /// Notes how late a sweep was.
     pub(crate) fn late(&self, span: Duration) {
-        let mut late = self.0.lock();
+        let mut late = self.late.lock();
         let at = late.next;
         late.next = (at + 1) % MINUTE;
         match late.spans.get_mut(at) {
@@ -165,27 +167,20 @@ impl Vitals {
             None => late.spans.push(span),
         }
     }
+    /// Notes how late a probe was.
+    pub(crate) fn probed(&self, span: Duration) {
+        self.probes.record(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
+    }
+    /// Microseconds that probes were late.
+    pub(crate) fn probes(&self) -> &Arc<Histogram> {
+        &self.probes
+    }
     /// What was noted.
     pub(crate) fn lag(&self) -> Lag {
-        let late = self.0.lock();
+        let late = self.late.lock();
         let last = late.spans.get((late.next + MINUTE - 1) % MINUTE).copied().unwrap_or_default();
         Lag { last, worst: late.spans.iter().max().copied().unwrap_or_default() }
     }
-}
-
-/// Resident memory of this process in bytes; 0 where the system does not tell.
-pub(crate) fn resident() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|s| s.split_whitespace().nth(1).and_then(|p| p.parse::<u64>().ok()));
-    pages.unwrap_or(0) * 4096
-}
-
-/// Time that this process has had on CPUs; 0 where the system does not tell.
-fn cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let seconds = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
-    (seconds * 1000.0).round() / 1000.0
 }
 
 #[cfg(test)]
@@ -204,16 +199,5 @@ mod tests {
             vitals.late(ms(1));
         }
         assert_eq!(vitals.lag(), Lag { last: ms(1), worst: ms(3) });
-    }
-
-    #[test]
-    fn counters_are_read_with_their_label() {
-        let key = ("throng_logins_total".to_owned(), "SCRAM-SHA-1".to_owned());
-        assert_eq!(counter("throng_logins_total{reason=\"SCRAM-SHA-1\"} 7"), Some((key, 7)));
-        for line in
-            ["throng_bounced_total 3", "# HELP x{y", "a{kind=\"x\",direction=\"in\"} 3", "a{b=\"c\"} x"]
-        {
-            assert_eq!(counter(line), None, "{line}");
-        }
     }
 }

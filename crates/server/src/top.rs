@@ -133,6 +133,14 @@ impl History {
     }
 }
 
+impl History {
+    /// What a sum grew by for each that a count grew by, over all samples.
+    fn mean(&self, sum: &str, count: &str) -> f64 {
+        let count = self.rate(count, SPAN);
+        if count <= 0.0 { 0.0 } else { self.rate(sum, SPAN) / count }
+    }
+}
+
 /// What grows, as rows: title and path.
 const RATES: [(&str, &str); 12] = [
     ("logins", "logins"),
@@ -177,9 +185,13 @@ fn frame(history: &History, (width, height): (usize, usize)) -> Vec<String> {
             now.number("lag_max_ms")
         ),
         format!(
-            "storage round trips {}/s  commits {}/s",
+            "storage {}/s  commits {}/s  waiting {}  reads {} of {}, {:.1} ms for a place",
             rate(history.rate("database_round_trips", 1)),
-            rate(history.rate("database_commits", 1))
+            rate(history.rate("database_commits", 1)),
+            count("database_waiting"),
+            count("pool_used"),
+            count("pool_size"),
+            history.mean("pool_wait_seconds", "pool_waits") * 1000.0
         ),
         String::new(),
         format!("{:<20}{:>12}{:>12}{:>16}", "", "now/s", "10 s/s", "total"),
@@ -320,6 +332,8 @@ mod tests {
             "accounts_online": 1_234_567, "sessions": 1_300_000, "connections": 1_300_010, "half_open": 10,
             "streams": {"c2s": 300_000, "c2s-tls": 1_000_000}, "messages_in": messages,
             "memory_bytes": 2_600_000_000_u64, "queued_bytes": 1_500, "lag_ms": 0.4, "lag_max_ms": 12.5,
+            "database_waiting": 4, "pool_size": 12, "pool_used": 3,
+            "pool_waits": second * 10, "pool_wait_seconds": second as f64 * 0.025,
             "cpu_seconds": second as f64 * 1.5, "limited": {"bytes": 3, "presence": 0},
             "connections_refused": {"full": 0, "address": 0, "rate": 0},
         });
@@ -343,6 +357,7 @@ mod tests {
             "users 1 234 567  sessions 1 300 000",
             "streams c2s 300 000  c2s-tls 1 000 000",
             "CPU 150 %  memory 2 600 MB  queues 1 500 B  lag 0.4 ms, of a minute 12.5 ms",
+            "storage 0/s  commits 0/s  waiting 4  reads 3 of 12, 2.5 ms for a place",
             "messages in                2 000       1 500           3 000",
             "limited  bytes 3",
             "refused  none",

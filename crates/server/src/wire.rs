@@ -8,6 +8,7 @@ use base::clock::{Clock, SystemClock};
 use cluster::SingleNode;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
+use store::observed::Operations;
 use store_sql::SqlStores;
 use streams::Service;
 use throng_core::kept::Kept;
@@ -22,6 +23,8 @@ use crate::runtime::Tasks;
 pub(crate) struct Wired {
     pub(crate) node: Arc<Node>,
     pub(crate) database: Arc<SqlStores>,
+    /// What its operations cost.
+    pub(crate) operations: Arc<Operations>,
     pub(crate) keys: Arc<Keys>,
     /// What features keep over reloads.
     pub(crate) kept: Kept,
@@ -94,7 +97,8 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
     let hosts = hosts(config, &kept)?;
     let keys = Keys::new(config.iterations);
     let database = open_database(config, tasks).await?;
-    let stores = database.stores();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let (stores, operations) = store::observed::observe(database.stores(), clock.clone());
     let fresh = base::id::random_bytes::<32>();
     let secret = stores.settings.put_if_absent("decoy-secret", &fresh).await.map_err(|e| anyhow!("{e}"))?;
     let mut registry = Registry::default();
@@ -110,7 +114,7 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
         hosts,
         stores,
         cluster: Arc::new(SingleNode::new(cluster::NodeId::new("node-1").context("a node name")?)),
-        clock: Arc::new(SystemClock::new()),
+        clock,
         spawner: Arc::new(tasks.clone()),
         metrics,
         limits: config.limits.clone(),
@@ -119,7 +123,7 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
         version: env!("CARGO_PKG_VERSION"),
     });
     let (registry, secret) = (Arc::new(Mutex::new(registry)), Secret::new(secret));
-    Ok(Wired { node, database, keys, kept, registry, secret })
+    Ok(Wired { node, database, operations, keys, kept, registry, secret })
 }
 
 impl Wired {

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use base::Clock;
+use base::count::{Histogram, MICROS, SIZES};
 
 use crate::dialect::Dialect;
 use crate::tables::{
@@ -17,6 +18,10 @@ pub(crate) struct Kit {
     pub(crate) round_trips: AtomicU64,
     /// Transactions committed by the writer.
     pub(crate) commits: AtomicU64,
+    /// Microseconds of the writer's transactions, from beginning to commit.
+    pub(crate) commit_time: Arc<Histogram>,
+    /// Requests that shared a transaction.
+    pub(crate) commit_size: Arc<Histogram>,
     pub(crate) accounts: accounts::Texts,
     pub(crate) addresses: addresses::Texts,
     pub(crate) logins: logins::Texts,
@@ -51,6 +56,8 @@ impl Kit {
             clock,
             round_trips: AtomicU64::new(0),
             commits: AtomicU64::new(0),
+            commit_time: Arc::new(Histogram::new(MICROS)),
+            commit_size: Arc::new(Histogram::new(SIZES)),
         })
     }
 }

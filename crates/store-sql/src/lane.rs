@@ -47,6 +47,11 @@ impl Lanes {
         Lanes { queue, deadline: options.read_deadline }
     }
 
+    /// Logins that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.max_capacity().saturating_sub(self.queue.capacity())
+    }
+
     /// Answers what waits, then takes nothing more. The lanes let go of their connections soon after.
     pub(crate) async fn close(&self) {
         // An error means that the lanes are gone, which is what was asked for.

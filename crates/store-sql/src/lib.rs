@@ -25,10 +25,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use base::count::Histogram;
 use base::{Clock, Spawner};
 use store::{ErrorKind, Fut, StoreError, Stores};
 
 use dialect::Pool;
+pub use dialect::PoolFigures;
 use dialect::sqlite::{self, SqliteDialect, Use};
 use kit::Kit;
 use lane::Lanes;
@@ -74,9 +76,9 @@ impl SqlStores {
         sqlite::prepare(&path)?;
         let pool = |purpose, size, cache| sqlite::pool(&path, options, purpose, size, cache);
         // Logins have one small hot set of pages; the writer and the readers see whatever comes.
-        let writing = pool(Use::Write, 1, options.cache_bytes);
-        let reading = pool(Use::Read, options.pool_size, options.cache_bytes);
-        let logins = pool(Use::Read, options.login_lanes, options.cache_bytes);
+        let writing = pool((Use::Write, "write"), 1, options.cache_bytes);
+        let reading = pool((Use::Read, "read"), options.pool_size, options.cache_bytes);
+        let logins = pool((Use::Read, "login"), options.login_lanes, options.cache_bytes);
         let kit = Kit::new(Box::new(SqliteDialect), clock);
 
         let shown = format!("the database {}", path.display());
@@ -117,6 +119,20 @@ impl SqlStores {
         self.kit.commits.load(Ordering::Relaxed)
     }
 
+    /// Waits and sizes, as they are now.
+    pub fn figures(&self) -> Figures {
+        let (writes_waiting, write_bytes) = self.writer.waiting();
+        Figures {
+            pools: self.pools.each_ref().map(Pool::figures),
+            writes_waiting,
+            write_bytes,
+            logins_waiting: self.lanes.waiting(),
+            reads: self.reading.load(Ordering::Relaxed),
+            commit_time: self.kit.commit_time.clone(),
+            commit_size: self.kit.commit_size.clone(),
+        }
+    }
+
     /// Finishes what waits to be written and closes all connections. Later calls fail with `Unavailable`.
     pub async fn close(&self) {
         self.seen.close().await;
@@ -139,6 +155,25 @@ impl SqlStores {
             tokio::time::timeout(self.read_deadline, reading).await.map_err(|_| fault::late())?
         })
     }
+}
+
+/// What a database says of itself besides its counters.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// Connections for writes, reads and logins.
+    pub pools: [PoolFigures; 3],
+    /// Writes that wait for their transaction.
+    pub writes_waiting: usize,
+    /// Bytes that they hold.
+    pub write_bytes: usize,
+    /// Logins that wait for their statement.
+    pub logins_waiting: usize,
+    /// Other reads that wait or run.
+    pub reads: usize,
+    /// Microseconds of transactions, from beginning to commit.
+    pub commit_time: Arc<Histogram>,
+    /// Requests that shared a transaction.
+    pub commit_size: Arc<Histogram>,
 }
 
 /// A place among the calls that wait for a connection.

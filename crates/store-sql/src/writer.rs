@@ -167,6 +167,12 @@ impl Writer {
         })
     }
 
+    /// Requests that wait, and their bytes.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let requests = self.queue.max_capacity().saturating_sub(self.queue.capacity());
+        (requests, self.bytes.load(Ordering::Relaxed))
+    }
+
     /// Writes what waits, then takes nothing more.
     pub(crate) async fn close(&self) {
         let (done, wait) = oneshot::channel();
@@ -344,6 +350,7 @@ async fn transaction(
     jobs: Vec<Box<dyn Job>>,
     weights: Vec<Weight>,
 ) -> Option<Conn> {
+    let (begun, size) = (kit.clock.micros(), jobs.len() as u64);
     let mut finished: Vec<Box<dyn Finish>> = Vec::with_capacity(jobs.len());
     let taken = match held {
         Some(conn) => Ok(conn),
@@ -361,6 +368,8 @@ async fn transaction(
     let kept = match &outcome {
         Ok(()) => {
             kit.commits.fetch_add(1, Ordering::Relaxed);
+            kit.commit_time.record(kit.clock.micros().saturating_sub(begun));
+            kit.commit_size.record(size);
             Some(conn)
         }
         Err(_) => match conn.run("ROLLBACK", &[]).await {

@@ -33,6 +33,36 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind, in order of declaration.
+    pub const ALL: [ErrorKind; 10] = [
+        ErrorKind::Unavailable,
+        ErrorKind::Overloaded,
+        ErrorKind::Timeout,
+        ErrorKind::Conflict,
+        ErrorKind::AlreadyExists,
+        ErrorKind::NotFound,
+        ErrorKind::Corrupt,
+        ErrorKind::TooLarge,
+        ErrorKind::Setup,
+        ErrorKind::Internal,
+    ];
+
+    /// The word for it in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Overloaded => "overloaded",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Conflict => "conflict",
+            ErrorKind::AlreadyExists => "already-exists",
+            ErrorKind::NotFound => "not-found",
+            ErrorKind::Corrupt => "corrupt",
+            ErrorKind::TooLarge => "too-large",
+            ErrorKind::Setup => "setup",
+            ErrorKind::Internal => "internal",
+        }
+    }
+
     /// Whether the same call may succeed later without anybody mending anything.
     pub const fn retry(self) -> bool {
         matches!(

@@ -15,6 +15,7 @@ mod error;
 pub mod last_seen;
 pub mod logins;
 pub mod memory;
+pub mod observed;
 pub mod offline;
 mod page;
 pub mod private;

@@ -77,7 +77,7 @@ impl Connection {
         let deadline = node.seconds().saturating_add(node.limits().negotiation_seconds);
         link.set_deadline(deadline);
         node.links.add(link.clone());
-        let phase = Phase::Negotiating(Box::new(Negotiation::new(deadline)));
+        let phase = Phase::Negotiating(Box::new(Negotiation::new(deadline, node.clock.micros())));
         Connection {
             stream,
             service,
@@ -120,7 +120,7 @@ impl Connection {
                     false => self.finish(),
                 },
                 Next::Gone => match self.lose() {
-                    true => self.phase = Phase::Over,
+                    true => self.enter(Phase::Over),
                     false => self.leave(),
                 },
                 Next::Lost(error) => match self.lose() {
@@ -150,8 +150,23 @@ impl Connection {
         // It no longer counts as half open.
         self.pass.authenticated();
         let node = &self.service.node;
+        if let Phase::Negotiating(state) = &self.phase {
+            node.metrics.negotiation.record(node.clock.micros().saturating_sub(state.since));
+        }
         self.link.set_deadline(node.seconds().saturating_add(node.limits().idle_seconds));
-        self.phase = Phase::Bound(session);
+        self.enter(Phase::Bound(session));
+    }
+
+    /// The next phase; sessions with a connection are counted by transport.
+    fn enter(&mut self, phase: Phase) {
+        let counts = |phase: &Phase| matches!(phase, Phase::Bound(_));
+        let (before, after) = (counts(&self.phase), counts(&phase));
+        if before != after {
+            let transport = [self.stream.facts().transport.name()];
+            let sessions = &self.service.node.metrics.sessions;
+            if after { sessions.inc(transport) } else { sessions.dec(transport) }
+        }
+        self.phase = phase;
     }
 
     /// The connection is of no use any more. True if its session waits for another one; this one has a line of its own
@@ -175,12 +190,11 @@ impl Connection {
             stanza::stream::close(&mut out);
             self.stream.queue(&out, lent);
         }
-        self.phase = Phase::Closing(Closing::new(&self.service, &self.link));
+        self.enter(Phase::Closing(Closing::new(&self.service, &self.link)));
     }
 
     fn write_error(&self, error: &StreamError, out: &mut Vec<u8>) {
-        let label = throng_core::metrics::ByReason { reason: error.condition.as_str() };
-        self.service.node.metrics.stream_errors.get_or_create(&label).inc();
+        self.service.node.metrics.stream_errors.inc([error.condition.as_str()]);
         tracing::debug!(peer = %self.stream.facts().peer, condition = error.condition.as_str(), text = error.text.as_deref().unwrap_or_default(), "stream ended");
         error.write(out);
     }
@@ -210,13 +224,13 @@ impl Connection {
     /// Nothing more will be said; what was said is to arrive.
     fn finish(&mut self) {
         self.forget();
-        self.phase = Phase::Closing(Closing::new(&self.service, &self.link));
+        self.enter(Phase::Closing(Closing::new(&self.service, &self.link)));
     }
 
     /// The transport is gone: nothing more can be said.
     fn leave(&mut self) {
         self.forget();
-        self.phase = Phase::Over;
+        self.enter(Phase::Over);
     }
 
     /// The session is over as far as others can see. What was still in the queue goes on elsewhere.
@@ -265,6 +279,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         if !matches!(self.phase, Phase::Over | Phase::Closing(_)) {
             self.forget();
+            self.enter(Phase::Over);
         }
     }
 }

@@ -217,6 +217,7 @@ impl Connection {
             let before = self.stream.unsent();
             match self.stream.poll_flush(cx, lent) {
                 Poll::Ready(Ok(())) => {
+                    self.service.node.written(&self.link);
                     if std::mem::take(&mut self.blocked) != 0 {
                         self.link.put_off(now);
                         self.rest(session, now);

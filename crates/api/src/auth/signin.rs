@@ -15,7 +15,6 @@ use axum::http::StatusCode;
 use base::Secret;
 use jid::Jid;
 use throng_core::command;
-use throng_core::metrics::ByReason;
 
 use super::sessions::{Found, hash};
 use crate::{Api, Peer, Problem};
@@ -70,7 +69,7 @@ pub(crate) async fn sign_in(
     if let Err(limited) = node.guard.check(&node.limits(), node.seconds(), peer.address, claimed, false) {
         let reason = limited.as_str();
         tracing::info!(peer = %peer.address, user = claimed, reason, "sign-in refused: too many failed before");
-        node.metrics.logins_limited.get_or_create(&ByReason { reason }).inc();
+        node.metrics.logins_limited.inc([reason]);
         return Err(Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
             "policy-violation",

@@ -38,6 +38,24 @@ impl throng_api::Machine for Process {
     fn figures(&self) -> Value {
         Value::Null
     }
+    fn vitals(&self) -> throng_api::Vitals {
+        throng_api::Vitals { memory_bytes: 5_000_000, ..throng_api::Vitals::default() }
+    }
+    fn log(&self) -> Arc<throng_api::log::Ring> {
+        Arc::default()
+    }
+    fn modules(&self) -> &'static [&'static Feature] {
+        &[]
+    }
+    fn default_domain(&self) -> String {
+        "example.com".to_owned()
+    }
+    fn started(&self) -> u64 {
+        1_700_000_000
+    }
+    fn reload(&self) -> base::BoxFuture<'static, Result<throng_api::Reloaded, String>> {
+        Box::pin(std::future::ready(Err("[limits] stanzas is not a key".to_owned())))
+    }
 }
 
 /// A node with its API.

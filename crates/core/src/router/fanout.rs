@@ -32,25 +32,28 @@ impl Node {
         account.with(|state| {
             contacts.extend(state.contacts().iter().filter(|c| c.subscription.0 & to.0 != 0));
         });
-        for contact in &contacts {
-            self.to_contact(account, contact, frame);
-        }
+        let sessions: u64 = contacts.iter().map(|contact| self.to_contact(account, contact, frame)).sum();
+        self.metrics.fanout.record(sessions);
         CONTACTS.set(contacts);
     }
 
-    fn to_contact(self: &Arc<Self>, sender: &Account, contact: &Contact, frame: &Frame) {
-        let Some(account) = self.table.by_id(contact.hash, contact.id) else { return };
+    /// Returns how many sessions it went to.
+    fn to_contact(self: &Arc<Self>, sender: &Account, contact: &Contact, frame: &Frame) -> u64 {
+        let Some(account) = self.table.by_id(contact.hash, contact.id) else { return 0 };
         let blocked = sender.blocked();
         let hidden = |jid: jid::JidRef<'_>| blocked.as_ref().is_some_and(|list| list.covers(jid));
         if hidden(account.jid.as_ref()) || account.blocks(sender.jid.as_ref()) {
-            return;
+            return 0;
         }
+        let mut sessions = 0;
         for session in account.sessions() {
             if session.is_available() && !hidden(session.full()) {
                 // A queue that is full sheds its oldest presence; a closed one needs none.
-                let _ = self.try_push(&session, Item { frame: frame.clone(), stamp: Stamp::Bare });
+                let item = Item { frame: frame.clone(), stamp: Stamp::Bare };
+                sessions += u64::from(self.try_push(&session, item).is_ok());
             }
         }
+        sessions
     }
 
     /// Calls `f` with the last presence of every available resource of each contact that this account may see:

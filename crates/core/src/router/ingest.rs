@@ -13,6 +13,8 @@ use super::Work;
 use super::reply::Request;
 use crate::frame::Frame;
 use crate::iq::Target;
+use crate::metrics::Way;
+use crate::metrics::timing::Reading;
 use crate::node::Node;
 use crate::session::Session;
 
@@ -36,6 +38,7 @@ impl Node {
     /// Takes one checked stanza of a bound session.
     pub fn ingest(self: &Arc<Self>, session: &Arc<Session>, bytes: &[u8], head: &Head) -> Ingest {
         self.metrics.stanza_in(head.kind);
+        let _reading = Reading::begin(self);
         let mut work = Work::default();
         if let Err(fatal) = self.take_in(session, bytes, head, &mut work) {
             return Ingest::Fatal(fatal);
@@ -147,6 +150,7 @@ impl Node {
         match target {
             // Answered here, so neither stamped nor copied. The outgoing chain polices what leaves, not this.
             Some(target) if request => {
+                self.metrics.routed(head.kind, Way::Server);
                 let from = session.full();
                 self.serve(&Request { host, target, session: Some(session), from, to, head, bytes }, work);
             }

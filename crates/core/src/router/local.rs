@@ -15,6 +15,7 @@ use crate::frame::{Class, Frame};
 use crate::hooks::{DeliverCtx, DeliveredCtx, IncomingCtx, Probe, Ran, UndeliveredCtx, Verdict};
 use crate::host::Host;
 use crate::iq::Target;
+use crate::metrics::{Metrics, Way};
 use crate::node::Node;
 use crate::session::ack::Left;
 use crate::session::{Item, Pushed, Session, Stamp, Urgency, flags};
@@ -44,6 +45,7 @@ impl Node {
     ) {
         let account = self.table.find(to);
         if account.is_none() && !self.cluster.is_single() && self.elsewhere(&frame, to) {
+            self.metrics.routed(frame.kind(), Way::Node);
             return;
         }
         let found;
@@ -330,6 +332,9 @@ impl Node {
         at: usize,
         work: &mut Work,
     ) {
+        if at == 0 {
+            self.metrics.routed(frame.kind(), Way::Undelivered);
+        }
         let account = self.table.find(to);
         let host = match (host, &account) {
             (Some(host), _) => host,
@@ -385,10 +390,11 @@ impl Node {
         match session.link.push(item.clone(), urgency, &self.limits()) {
             Pushed::Queued => {}
             Pushed::Shed(count) => {
-                self.metrics.shed_presence.inc_by(u64::from(count));
+                self.metrics.dropped.add(["presence", "queue-full"], u64::from(count));
+                self.metrics.queue_full.inc(["presence"]);
             }
             Pushed::Full => {
-                self.metrics.queue_full.inc();
+                self.metrics.queue_full.inc([Metrics::class_name(item.frame.class())]);
                 return Err(item);
             }
             Pushed::Closed => return Err(item),
@@ -403,6 +409,7 @@ impl Node {
         let wanted = frame.class() == Class::Message || frame.kind().is_request();
         // What is stamped while it is written was made for this session, or for each of many: nobody else misses it.
         if !wanted || left.item.stamp != Stamp::None {
+            self.metrics.dropped.inc([Metrics::class_name(frame.class()), "session-gone"]);
             return;
         }
         if frame.is_stored() {

@@ -24,6 +24,7 @@ use crate::frame::Frame;
 use crate::hooks::{AvailableCtx, Flow, OutgoingCtx, Probe, Ran, Verdict};
 use crate::host::Host;
 use crate::iq::IqAnswer;
+use crate::metrics::Way;
 use crate::node::Node;
 use crate::session::ack::Left;
 use crate::session::{Item, Session, Stamp};
@@ -294,11 +295,14 @@ impl Node {
     pub(crate) fn route(self: &Arc<Self>, frame: Frame, from: JidRef<'_>, to: JidRef<'_>, work: &mut Work) {
         if self.is_local(to.domain()) {
             if to.local().is_none() {
+                self.metrics.routed(frame.kind(), Way::Server);
                 self.to_server(&frame, from, to, work);
             } else {
+                self.metrics.routed(frame.kind(), Way::Local);
                 self.incoming(frame, from, to, 0, work);
             }
         } else {
+            self.metrics.routed(frame.kind(), Way::Remote);
             let error = StanzaError::new(StanzaCondition::RemoteServerNotFound);
             self.bounce(&frame, from, to, &error, work);
         }
@@ -321,7 +325,7 @@ impl Node {
         // Presence is never answered for a recipient: it would tell who exists (RFC 6121 section 8.5.1).
         let reply = error.reply(frame.bytes(), frame.head(), Some(to.as_str()), Some(from.as_str()));
         if let Some(frame) = reply.and_then(|bytes| Frame::read(&bytes)) {
-            self.metrics.bounced.inc();
+            self.metrics.bounced.inc([error.condition.as_str()]);
             // An error never bounces again, so this ends.
             self.route(frame, to, from, work);
         }
@@ -340,7 +344,7 @@ impl Node {
         let from = to.map(|t| t.as_str());
         let reply = error.reply(bytes, head, from, Some(session.full().as_str()));
         if let Some(frame) = reply.and_then(|bytes| Frame::read(&bytes)) {
-            self.metrics.bounced.inc();
+            self.metrics.bounced.inc([error.condition.as_str()]);
             self.push(session, frame, Stamp::None, work);
         }
     }

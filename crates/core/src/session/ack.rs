@@ -225,6 +225,9 @@ impl Ack {
         self.claimant.as_mut()?.waker.take()
     }
     /// Whether nobody would notice a wish to close.
+    pub(super) fn has_connection(&self) -> bool {
+        self.holder == Holder::Connection
+    }
     pub(super) fn is_free(&self) -> bool {
         self.holder == Holder::Nobody
     }
@@ -315,6 +318,7 @@ impl Link {
         let Some(ack) = inner.ack.as_deref_mut().filter(|ack| ack.terms.seconds > 0) else { return false };
         ack.holder = Holder::Dormant;
         ack.asked = None;
+        self.untime();
         let deadline = now.saturating_add(ack.terms.seconds);
         inner.waker = None;
         self.set_deadline(deadline);

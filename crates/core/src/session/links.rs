@@ -3,7 +3,7 @@
 //! One sweep over plain numbers replaces a timer in each session: a timer costs a hundred bytes and a wake-up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -57,7 +57,13 @@ pub struct Links {
     births: Mutex<Births>,
     shards: [Mutex<HashMap<u64, Arc<Link>, Hash>>; SHARDS],
     count: AtomicUsize,
+    /// Bytes in the queues of each shard by class, as they were last seen.
+    queued: [[AtomicU64; 3]; SHARDS],
+    turn: AtomicUsize,
 }
+
+/// With more connections their queues are looked at by turns.
+const FEW: usize = 20_000;
 
 type Hash = std::hash::BuildHasherDefault<Number>;
 
@@ -115,6 +121,25 @@ impl Links {
     /// Second of the node's clock at which a connection was made.
     pub fn since(&self, link: &Link, now: u32) -> u32 {
         self.births.lock().of(link.id, now)
+    }
+    /// Looks into the queues again; to be called now and then. Every queue is locked once while there are few connections; with
+    /// many, a sixteenth of them at a time.
+    pub fn measure(&self) {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let all = self.len() <= FEW;
+        for (part, (shard, figures)) in self.shards.iter().zip(&self.queued).enumerate() {
+            if all || part == turn {
+                let mut sum = [0_u64; 3];
+                for link in shard.lock().values() {
+                    sum.iter_mut().zip(link.queued()).for_each(|(sum, bytes)| *sum += u64::from(bytes));
+                }
+                figures.iter().zip(sum).for_each(|(figure, sum)| figure.store(sum, Ordering::Relaxed));
+            }
+        }
+    }
+    /// Bytes in all queues by class (control, messages, presence), as [`Links::measure`] saw them last.
+    pub fn measured(&self) -> [u64; 3] {
+        [0, 1, 2].map(|class| self.queued.iter().map(|part| part[class].load(Ordering::Relaxed)).sum())
     }
     /// Rings every alarm that is due.
     pub fn sweep(&self, now: u32) {

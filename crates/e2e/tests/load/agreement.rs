@@ -60,7 +60,7 @@ steps = [
     for (ours, theirs) in [
         ("connections", USERS),
         ("logins", USERS),
-        ("logins", server("throng_logins_total{reason=\"SCRAM-SHA-1\"}")),
+        ("logins", server("throng_logins_total{mechanism=\"SCRAM-SHA-1\"}")),
         ("logins", server("throng_sessions_opened_total")),
         ("messages_sent", USERS),
         ("messages_sent", server("throng_stanzas_total{kind=\"message\",direction=\"in\"}")),

@@ -120,7 +120,7 @@ fn accounts_that_do_not_exist_stop_the_run_at_the_first_login() {
     assert!(report.count("users_started") < 20, "it went on: {}", report.told());
 
     // Told to go on, it counts.
-    let refused = || node.metrics().sum("throng_logins_total{reason=\"not-authorized\"}");
+    let refused = || node.metrics().sum("throng_login_failures_total{");
     let before = refused();
     let output = run(&["--keep-going"]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));

@@ -4,11 +4,26 @@
 //! short read, so a caller that stops at a short read saves the read that would have said EAGAIN.
 
 use crate::stream::memory::Pipe;
+use base::count::Counter;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+static READ: Counter = Counter::new();
+static WRITTEN: Counter = Counter::new();
+
+/// Bytes that this process has read from TCP connections of streams and written to them, TLS included.
+pub fn traffic() -> [u64; 2] {
+    [READ.get(), WRITTEN.get()]
+}
+
+fn count(counter: &Counter, done: &Poll<io::Result<usize>>) {
+    if let Poll::Ready(Ok(bytes)) = done {
+        counter.add(*bytes as u64);
+    }
+}
 
 /// A byte transport.
 pub(crate) trait Wire {
@@ -23,11 +38,15 @@ pub(crate) trait Wire {
 impl Wire for TcpStream {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(into);
-        AsyncRead::poll_read(Pin::new(self), cx, &mut buffer).map_ok(|()| buffer.filled().len())
+        let read = AsyncRead::poll_read(Pin::new(self), cx, &mut buffer).map_ok(|()| buffer.filled().len());
+        count(&READ, &read);
+        read
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        AsyncWrite::poll_write(Pin::new(self), cx, bytes)
+        let written = AsyncWrite::poll_write(Pin::new(self), cx, bytes);
+        count(&WRITTEN, &written);
+        written
     }
 
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -18,6 +18,7 @@ use store::{ErrorKind, StoreError};
 use crate::fault;
 use crate::kit::Kit;
 pub(crate) use pool::Pool;
+pub use pool::PoolFigures;
 use pool::{Home, Line};
 
 /// The pieces of SQL that differ. The defaults are what SQLite and PostgreSQL share.

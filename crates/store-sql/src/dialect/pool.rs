@@ -6,7 +6,9 @@
 //!
 //! The trap for the next person: whoever holds a connection for good must let it go before [`Pool::close`].
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base::count::{Histogram, MICROS};
 use parking_lot::Mutex;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
@@ -36,6 +38,40 @@ struct Inner {
     idle: Mutex<Vec<Line>>,
     places: Arc<Semaphore>,
     size: u32,
+    name: &'static str,
+    wait: Arc<Histogram>,
+    waiting: AtomicUsize,
+}
+
+/// What a pool says of itself.
+#[derive(Clone, Debug)]
+pub struct PoolFigures {
+    /// `write`, `read` or `login`.
+    pub name: &'static str,
+    /// Connections that there may be.
+    pub size: usize,
+    /// Of these, those in use.
+    pub used: usize,
+    /// Calls that wait for one.
+    pub waiting: usize,
+    /// Microseconds that calls waited for one, including those that had not to.
+    pub wait: Arc<Histogram>,
+}
+
+/// Counts down when the waiting is over, however it ends.
+struct InLine<'a>(&'a AtomicUsize);
+
+impl<'a> InLine<'a> {
+    fn enter(waiting: &'a AtomicUsize) -> InLine<'a> {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        InLine(waiting)
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The right to one connection; brings it back.
@@ -52,15 +88,21 @@ impl Home {
 
 impl Pool {
     /// At most `size` connections, opened when they are asked for.
-    pub(super) fn new(open: Open, size: u32) -> Pool {
+    pub(super) fn new(open: Open, name: &'static str, size: u32) -> Pool {
         let size = size.max(1);
         let places = Arc::new(Semaphore::new(size as usize));
-        Pool(Arc::new(Inner { open, idle: Mutex::new(Vec::new()), places, size }))
+        let (wait, waiting) = (Arc::new(Histogram::new(MICROS)), AtomicUsize::new(0));
+        Pool(Arc::new(Inner { open, idle: Mutex::new(Vec::new()), places, size, name, wait, waiting }))
     }
 
     /// A connection, as soon as one is free. The caller has the deadline.
     pub(crate) async fn acquire(&self, kit: &Arc<Kit>) -> Result<Conn, StoreError> {
-        let place = self.0.places.clone().acquire_owned().await.map_err(|_| fault::unavailable())?;
+        let asked = kit.clock.micros();
+        let place = {
+            let _in_line = InLine::enter(&self.0.waiting);
+            self.0.places.clone().acquire_owned().await.map_err(|_| fault::unavailable())?
+        };
+        self.0.wait.record(kit.clock.micros().saturating_sub(asked));
         let idle = self.0.idle.lock().pop();
         let line = match idle {
             Some(line) => line,
@@ -69,6 +111,18 @@ impl Pool {
             },
         };
         Ok(Conn::new(line, Home { pool: self.0.clone(), _place: place }, kit.clone()))
+    }
+
+    /// What it says of itself.
+    pub(crate) fn figures(&self) -> PoolFigures {
+        let size = self.0.size as usize;
+        PoolFigures {
+            name: self.0.name,
+            size,
+            used: size.saturating_sub(self.0.places.available_permits()),
+            waiting: self.0.waiting.load(Ordering::Relaxed),
+            wait: self.0.wait.clone(),
+        }
     }
 
     /// Waits for all connections to come back and closes them; nobody gets one any more.

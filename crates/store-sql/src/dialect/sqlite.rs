@@ -83,7 +83,13 @@ pub(crate) fn prepare(path: &Path) -> Result<(), StoreError> {
 }
 
 /// A pool that opens its connections when they are asked for.
-pub(crate) fn pool(path: &Path, options: &Options, purpose: Use, size: u32, cache_bytes: u64) -> Pool {
+pub(crate) fn pool(
+    path: &Path,
+    options: &Options,
+    (purpose, name): (Use, &'static str),
+    size: u32,
+    cache_bytes: u64,
+) -> Pool {
     let mut connect = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(false)
@@ -103,7 +109,7 @@ pub(crate) fn pool(path: &Path, options: &Options, purpose: Use, size: u32, cach
     } else {
         connect = connect.pragma("query_only", "1");
     }
-    Pool::new(Open::Sqlite(connect), size)
+    Pool::new(Open::Sqlite(connect), name, size)
 }
 
 fn bind(args: &[Arg<'_>]) -> Result<SqliteArguments<'static>, sqlx::Error> {

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use jid::Jid;
 use sasl::{Credentials, Exchange, Failure, HtMechanism, Mechanism, Step};
 use stanza::{StreamCondition, StreamError};
-use throng_core::metrics::ByReason;
 use throng_core::{Found, Host};
 use xml::{Ns, Writer};
 
@@ -101,7 +100,7 @@ impl Connection {
             Err(limited) => {
                 let reason = limited.as_str();
                 tracing::info!(%peer, user = state.claimed, reason, "login refused: too many failed before");
-                node.metrics.logins_limited.get_or_create(&ByReason { reason }).inc();
+                node.metrics.logins_limited.inc([reason]);
                 None
             }
         }
@@ -216,9 +215,9 @@ impl Connection {
     /// What follows from success in either profile.
     pub(super) fn authenticated(&mut self) {
         let Some(state) = self.state() else { return };
-        let reason = state.mechanism;
+        let mechanism = state.mechanism;
         state.authenticated = true;
-        self.service.node.metrics.logins.get_or_create(&ByReason { reason }).inc();
+        self.service.node.metrics.logins.inc([mechanism]);
         self.stream.set_authenticated();
     }
 
@@ -232,8 +231,9 @@ impl Connection {
         let node = self.service.node.clone();
         let limit = node.limits().auth_attempts;
         let peer = self.stream.facts().peer;
-        node.metrics.logins.get_or_create(&ByReason { reason: failure.condition() }).inc();
         let Some(state) = self.state() else { return Ok(Did::Waits) };
+        let chosen = state.exchange.as_ref().map(|exchange| exchange.mechanism().name());
+        node.metrics.login_failures.inc([chosen.unwrap_or(state.mechanism), failure.condition()]);
         if failure == Failure::NotAuthorized {
             let token = HtMechanism::from_name(state.mechanism).is_some();
             node.guard.failed(&node.limits(), node.seconds(), peer.ip(), &state.claimed, token);

@@ -102,10 +102,12 @@ pub(crate) struct Negotiation {
     /// Requests before authentication so far.
     pub(crate) early: u8,
     deadline: u32,
+    /// When the connection came, in microseconds of the clock.
+    pub(crate) since: u64,
 }
 
 impl Negotiation {
-    pub(crate) fn new(deadline: u32) -> Negotiation {
+    pub(crate) fn new(deadline: u32, since: u64) -> Negotiation {
         Negotiation {
             stage: Stage::Header,
             opened: false,
@@ -128,6 +130,7 @@ impl Negotiation {
             authenticated: false,
             early: 0,
             deadline,
+            since,
         }
     }
 
@@ -137,7 +140,7 @@ impl Negotiation {
             attempts: self.attempts,
             early: self.early,
             stage: self.stage,
-            ..Negotiation::new(self.deadline)
+            ..Negotiation::new(self.deadline, self.since)
         };
     }
 

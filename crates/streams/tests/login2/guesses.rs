@@ -1,7 +1,6 @@
 //! Limits on failed logins: by address, by account, across accounts; and that nothing tells who exists.
 
 use super::*;
-use throng_core::metrics::ByReason;
 
 const THERE: &str = "192.0.2.1";
 
@@ -27,7 +26,7 @@ async fn attempt(wire: &Wire, peer: &str, user: &str, password: &str) -> Result<
 }
 
 fn refused(wire: &Wire, reason: &'static str) -> u64 {
-    wire.node.metrics.logins_limited.get_or_create(&ByReason { reason }).get()
+    wire.node.metrics.logins_limited.get([reason])
 }
 
 #[tokio::test]

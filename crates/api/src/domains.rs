@@ -1,0 +1,138 @@
+//! `GET /api/v1/domains`: the domains that are served, how many users each has, and its modules with their options.
+//!
+//! Secrets among the options are not shown: an option is taken for one by its name. The trap: a new option that holds a
+//! secret must be called so.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::Method;
+use serde_json::{Map, Value, json};
+use throng_core::Host;
+use throng_core::feature::{Feature, OptionSpec, Options, Value as Option};
+
+use crate::auth::Scope;
+use crate::operation::{Access, Gives, Operation};
+use crate::{Api, Problem};
+
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::new(Method::GET, "/domains", "listDomains", Access::May(Scope::Read), domains)
+            .summary("The domains that are served, with their modules and options.")
+            .gives(200, Gives::Json("Domains"), "The domains.")
+            .problems(&[503]),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let (text, flag) = (|| json!({ "type": "string" }), || json!({ "type": "boolean" }));
+    let number = || json!({ "type": "integer", "minimum": 0 });
+    let texts = || json!({ "type": "array", "items": { "type": "string" } });
+    let spec = json!({
+        "type": "object",
+        "required": ["name", "title", "version"],
+        "properties": { "name": text(), "title": text(), "version": text() },
+    });
+    let module = json!({
+        "type": "object",
+        "required": ["name", "summary", "enabled", "default_on", "needs", "specs", "commands", "options"],
+        "properties": {
+            "name": text(),
+            "summary": text(),
+            "enabled": flag(),
+            "default_on": flag(),
+            "needs": texts(),
+            "specs": { "type": "array", "items": spec },
+            "commands": texts(),
+            "options": { "type": "object", "description": "By name, as they hold; secrets are blanked." },
+        },
+    });
+    let domain = json!({
+        "type": "object",
+        "required": ["name", "default", "accounts", "online", "sessions", "modules"],
+        "properties": {
+            "name": text(),
+            "default": { "type": "boolean", "description": "Whether clients that name no domain get it." },
+            "accounts": number(),
+            "online": { "type": "integer", "minimum": 0, "description": "Accounts with a session." },
+            "sessions": number(),
+            "modules": { "type": "array", "items": module },
+        },
+    });
+    vec![(
+        "Domains",
+        json!({
+            "type": "object",
+            "required": ["domains"],
+            "properties": { "domains": { "type": "array", "items": domain } },
+        }),
+    )]
+}
+
+async fn domains(State(api): State<Arc<Api>>) -> Result<Json<Value>, Problem> {
+    let (node, default) = (&api.node, api.machine.default_domain());
+    let mut list = Vec::new();
+    for host in node.hosts() {
+        let domain = host.domain();
+        let (mut users, mut sessions) = (0_usize, 0);
+        for part in 0..node.table.parts() {
+            node.table.each_of_part(part, |account| {
+                if account.jid.domain() == domain {
+                    users += 1;
+                    account.each_session(|_| sessions += 1);
+                }
+            });
+            // A million of them must not keep this thread from its streams.
+            throng_core::command::breathe().await;
+        }
+        let modules = api.machine.modules().iter().map(|feature| module(feature, &host));
+        list.push(json!({
+            "name": domain,
+            "default": domain == default,
+            "accounts": node.stores.accounts.count(domain).await?,
+            "online": users,
+            "sessions": sessions,
+            "modules": modules.collect::<Vec<_>>(),
+        }));
+    }
+    Ok(Json(json!({ "domains": list })))
+}
+
+fn module(feature: &Feature, host: &Host) -> Value {
+    let on = host.features.contains(&feature.name);
+    let set = host.options(feature.name);
+    let specs: Vec<Value> = feature
+        .specs
+        .iter()
+        .map(|spec| json!({ "name": spec.name, "title": spec.title, "version": spec.version }))
+        .collect();
+    json!({
+        "name": feature.name,
+        "summary": feature.summary,
+        "enabled": on,
+        "default_on": feature.default_on,
+        "needs": feature.needs,
+        "specs": specs,
+        "commands": feature.commands.iter().map(|command| command.name).collect::<Vec<_>>(),
+        "options": set.filter(|_| on).map(|set| options(feature, set)).unwrap_or_default(),
+    })
+}
+
+/// What is set.
+fn options(feature: &Feature, set: &Options) -> Map<String, Value> {
+    let value = |spec: &OptionSpec| match &spec.default {
+        _ if is_secret(spec.key) => Value::from("…"),
+        Option::Bool(_) => set.bool(spec.key).into(),
+        Option::Int(_) => set.int(spec.key).into(),
+        Option::Text(_) => set.text(spec.key).into(),
+        Option::Texts(_) => set.texts(spec.key).into(),
+    };
+    feature.options.iter().map(|spec| (spec.key.to_owned(), value(spec))).collect()
+}
+
+fn is_secret(key: &str) -> bool {
+    ["secret", "password", "token", "credential", "proof"].iter().any(|word| key.contains(word))
+}

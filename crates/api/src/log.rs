@@ -1,0 +1,286 @@
+//! `GET /api/v1/log`: the last lines of the node's log, out of a ring in memory.
+//!
+//! Lines are numbered without gaps from the start of the process; `next` of an answer is `after` of the question that goes
+//! on from there. The program's log fills the [`Ring`] with what its filter lets through, so `[log] level` decides what is
+//! here as well.
+//!
+//! No secret is ever a field of a log line; fields with a name like one are blanked here all the same, since this log is
+//! read by more people than a file that belongs to root.
+//!
+//! Left out: searching, which is what log systems are for. The trap: addresses of users are in log lines, so this is for
+//! the scope `node` and not for `read`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::Method;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use crate::auth::Scope;
+use crate::extract::Asked;
+use crate::operation::{Access, Gives, Operation};
+use crate::{Api, Problem};
+
+/// Lines that are kept.
+pub const LINES: usize = 2_000;
+/// Bytes of texts that are kept, all lines together.
+const BYTES: usize = 1 << 20;
+/// Bytes of one text; more is cut off.
+const TEXT: usize = 1_024;
+/// Fields of a line; more are passed over.
+const FIELDS: usize = 16;
+/// Lines of one answer unless another number is asked for.
+const USUAL: usize = 200;
+
+/// How grave a line is, as the log writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Something is broken.
+    Error,
+    /// Something is odd.
+    Warn,
+    /// What an operator wants to know.
+    Info,
+    /// What a developer wants to know.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// Its number; the first is 1.
+    pub number: u64,
+    /// Milliseconds since 1970.
+    pub time: u64,
+    /// How grave it is.
+    pub level: Level,
+    /// Where in the program it was written.
+    pub target: String,
+    /// The sentence.
+    pub message: String,
+    /// What else was said, in order.
+    #[serde(serialize_with = "object")]
+    pub fields: Vec<(String, String)>,
+}
+
+impl Line {
+    fn bytes(&self) -> usize {
+        let fields = self.fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        self.target.len() + self.message.len() + fields
+    }
+}
+
+fn object<S: Serializer>(fields: &[(String, String)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(fields.iter().map(|(name, value)| (name, value)))
+}
+
+/// The last lines.
+#[derive(Debug, Default)]
+pub struct Ring(Mutex<Lines>);
+
+#[derive(Debug, Default)]
+struct Lines {
+    kept: VecDeque<Line>,
+    bytes: usize,
+    last: u64,
+    counts: [u64; 5],
+}
+
+impl Ring {
+    /// Adds a line; its number is given here. Texts are cut and secrets blanked.
+    pub fn push(&self, mut line: Line) {
+        line.fields.truncate(FIELDS);
+        for (name, value) in &mut line.fields {
+            if is_secret(name) {
+                "…".clone_into(value);
+            }
+            cut(value);
+        }
+        cut(&mut line.message);
+        let mut lines = self.0.lock();
+        lines.last += 1;
+        line.number = lines.last;
+        lines.counts[line.level as usize] += 1;
+        lines.bytes += line.bytes();
+        lines.kept.push_back(line);
+        while lines.kept.len() > LINES || lines.bytes > BYTES {
+            let Some(old) = lines.kept.pop_front() else { return };
+            lines.bytes -= old.bytes();
+        }
+    }
+
+    /// Lines behind this number that are at least as grave, and the number to go on from. Without a number the newest.
+    pub fn read(&self, after: Option<u64>, level: Level, limit: usize) -> (Vec<Line>, u64) {
+        let lines = self.0.lock();
+        let wanted = lines.kept.iter().filter(|line| line.level <= level);
+        match after {
+            // Whoever asks with a number of an earlier life of the process begins anew.
+            Some(after) if after <= lines.last => {
+                let found: Vec<Line> = wanted.filter(|l| l.number > after).take(limit).cloned().collect();
+                let full = found.len() == limit;
+                let next = found.last().filter(|_| full).map_or(lines.last, |line| line.number);
+                (found, next)
+            }
+            _ => {
+                let mut found: Vec<Line> = wanted.rev().take(limit).cloned().collect();
+                found.reverse();
+                (found, lines.last)
+            }
+        }
+    }
+
+    /// Lines so far by level, those that are gone included.
+    pub fn counts(&self) -> [(&'static str, u64); 5] {
+        let counts = self.0.lock().counts;
+        let mut names = ["error", "warn", "info", "debug", "trace"].into_iter().zip(counts);
+        std::array::from_fn(|_| names.next().unwrap_or_default())
+    }
+}
+
+fn is_secret(name: &str) -> bool {
+    ["password", "secret", "token", "credential", "proof"].iter().any(|word| name.contains(word))
+}
+
+fn cut(text: &mut String) {
+    if text.len() > TEXT {
+        text.truncate(text.floor_char_boundary(TEXT));
+        text.push('…');
+    }
+}
+
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    let number = json!({ "type": "integer", "minimum": 0 });
+    let level = json!({ "$ref": "#/components/schemas/LogLevel" });
+    let limit = json!({ "type": "integer", "minimum": 1, "maximum": LINES, "default": USUAL });
+    vec![
+        Operation::new(Method::GET, "/log", "log", Access::May(Scope::Node), log)
+            .summary("The last lines of the log, oldest first.")
+            .query("after", number, "Only lines with higher numbers; without it the newest ones.")
+            .query("level", level, "Only lines that are at least as grave.")
+            .query("limit", limit, "Lines at most.")
+            .gives(200, Gives::Json("Log"), "Lines since the start of the node, as far as they are kept."),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let text = || json!({ "type": "string" });
+    let line = json!({
+        "type": "object",
+        "required": ["number", "time", "level", "target", "message", "fields"],
+        "properties": {
+            "number": { "type": "integer", "minimum": 1 },
+            "time": { "type": "integer", "description": "Milliseconds since 1970." },
+            "level": { "$ref": "#/components/schemas/LogLevel" },
+            "target": { "type": "string", "description": "Where in the program it was written." },
+            "message": text(),
+            "fields": { "type": "object", "additionalProperties": text() },
+        },
+    });
+    vec![
+        ("LogLevel", json!({ "type": "string", "enum": ["error", "warn", "info", "debug", "trace"] })),
+        (
+            "Log",
+            json!({
+                "type": "object",
+                "required": ["lines", "next"],
+                "properties": {
+                    "lines": { "type": "array", "items": line },
+                    "next": { "type": "integer", "description": "What `after` is for the lines behind these." },
+                },
+            }),
+        ),
+    ]
+}
+
+#[derive(Debug, Deserialize)]
+struct Ask {
+    after: Option<u64>,
+    level: Option<Level>,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    lines: Vec<Line>,
+    next: u64,
+}
+
+async fn log(State(api): State<Arc<Api>>, Asked(ask): Asked<Ask>) -> Result<Json<Answer>, Problem> {
+    let limit = ask.limit.unwrap_or(USUAL);
+    if !(1..=LINES).contains(&limit) {
+        return Err(Problem::invalid(format!("limit is a number from 1 to {LINES}")));
+    }
+    let (lines, next) = api.machine.log().read(ask.after, ask.level.unwrap_or(Level::Trace), limit);
+    Ok(Json(Answer { lines, next }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(level: Level, message: &str) -> Line {
+        let (target, message) = ("throng".to_owned(), message.to_owned());
+        Line { number: 0, time: 1, level, target, message, fields: Vec::new() }
+    }
+    fn messages(lines: &[Line]) -> Vec<&str> {
+        lines.iter().map(|line| line.message.as_str()).collect()
+    }
+
+    #[test]
+    fn a_reader_goes_on_where_it_stopped() {
+        let ring = Ring::default();
+        for text in ["a", "b", "c"] {
+            ring.push(line(Level::Info, text));
+        }
+        let (lines, next) = ring.read(None, Level::Info, 2);
+        assert_eq!((messages(&lines), next), (vec!["b", "c"], 3));
+        assert_eq!(ring.read(Some(next), Level::Info, 10), (Vec::new(), 3));
+        ring.push(line(Level::Debug, "d"));
+        ring.push(line(Level::Error, "e"));
+        let (lines, next) = ring.read(Some(next), Level::Warn, 10);
+        assert_eq!((messages(&lines), next), (vec!["e"], 5));
+        let (lines, next) = ring.read(Some(0), Level::Trace, 2);
+        assert_eq!(
+            (messages(&lines), next),
+            (vec!["a", "b"], 2),
+            "a full answer goes on behind its last line"
+        );
+        let (lines, _) = ring.read(Some(900), Level::Trace, 2);
+        assert_eq!(messages(&lines), ["d", "e"], "a number from before a restart");
+        assert_eq!(ring.counts()[..3], [("error", 1), ("warn", 0), ("info", 3)]);
+    }
+
+    #[test]
+    fn lines_and_bytes_are_bounded() {
+        let ring = Ring::default();
+        for n in 0..LINES + 5 {
+            ring.push(line(Level::Info, &n.to_string()));
+        }
+        let (lines, _) = ring.read(None, Level::Info, LINES * 2);
+        assert_eq!((lines.len(), lines[0].message.as_str()), (LINES, "5"));
+        for _ in 0..LINES {
+            ring.push(line(Level::Info, &"日".repeat(5_000)));
+        }
+        let lines = ring.0.lock();
+        assert!(lines.kept.len() > 900 && lines.bytes <= BYTES, "{} {}", lines.kept.len(), lines.bytes);
+        assert!(lines.kept.iter().all(|line| line.message.len() <= TEXT + 3));
+    }
+
+    #[test]
+    fn what_is_called_a_secret_is_not_shown() {
+        let ring = Ring::default();
+        let field = |name: &str| (name.to_owned(), "hunter2".to_owned());
+        ring.push(Line { fields: vec![field("new_password"), field("user")], ..line(Level::Info, "x") });
+        let (lines, _) = ring.read(None, Level::Info, 1);
+        assert_eq!(lines[0].fields, [("new_password".to_owned(), "…".to_owned()), field("user")]);
+    }
+}

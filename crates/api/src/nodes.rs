@@ -1,0 +1,101 @@
+//! `GET /api/v1/nodes`: the nodes of the cluster, the one that answers first. `POST /api/v1/reload`: it takes over its
+//! configuration.
+//!
+//! Of other nodes only their names are known here; each has its own figures behind its own listener.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::auth::{Caller, Scope};
+use crate::machine::Reloaded;
+use crate::operation::{Access, Gives, Operation};
+use crate::{Api, Problem};
+
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::new(Method::GET, "/nodes", "listNodes", Access::May(Scope::Read), nodes)
+            .summary("The nodes of the cluster, the one that answers first.")
+            .gives(200, Gives::Json("Nodes"), "The nodes."),
+        Operation::new(Method::POST, "/reload", "reload", Access::May(Scope::Node), reload)
+            .summary("Takes over the configuration as it is now, all of it or nothing.")
+            .gives(200, Gives::Json("Reloaded"), "What holds now, and what needs a restart.")
+            .problems(&[409]),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let texts = || json!({ "type": "array", "items": { "type": "string" } });
+    let number = || json!({ "type": "integer", "minimum": 0 });
+    let node = json!({
+        "type": "object",
+        "required": ["name", "this", "ready"],
+        "properties": {
+            "name": { "type": "string" },
+            "this": { "type": "boolean", "description": "Whether it is the one that answers." },
+            "ready": { "type": "boolean", "description": "Whether it takes clients." },
+            "version": { "type": "string" },
+            "started": { "type": "integer", "description": "Seconds since 1970." },
+            "up_seconds": number(),
+            "accounts_online": number(),
+            "sessions": number(),
+            "connections": number(),
+            "cpu_seconds": { "type": "number" },
+            "memory_bytes": number(),
+        },
+    });
+    vec![
+        (
+            "Nodes",
+            json!({
+                "type": "object",
+                "required": ["nodes"],
+                "properties": { "nodes": { "type": "array", "items": node } },
+            }),
+        ),
+        (
+            "Reloaded",
+            json!({
+                "type": "object",
+                "required": ["lines", "applied", "restart", "warnings"],
+                "properties": {
+                    "lines": texts(), "applied": texts(), "restart": texts(), "warnings": texts(),
+                },
+            }),
+        ),
+    ]
+}
+
+async fn nodes(State(api): State<Arc<Api>>) -> Json<Value> {
+    let node = &api.node;
+    let (vitals, started) = (api.machine.vitals(), api.machine.started());
+    let own = node.cluster.node();
+    let mut list = vec![json!({
+        "name": own.as_str(),
+        "this": true,
+        "ready": api.machine.ready(),
+        "version": node.version,
+        "started": started,
+        "up_seconds": node.seconds(),
+        "accounts_online": node.table.accounts(),
+        "sessions": node.table.sessions(),
+        "connections": node.links.len(),
+        "cpu_seconds": vitals.cpu_seconds,
+        "memory_bytes": vitals.memory_bytes,
+    })];
+    let others = node.cluster.members().into_iter().filter(|member| member.node != own);
+    list.extend(others.map(|m| json!({ "name": m.node.as_str(), "this": false, "ready": true })));
+    Json(json!({ "nodes": list }))
+}
+
+async fn reload(State(api): State<Arc<Api>>, caller: Caller) -> Result<Json<Reloaded>, Problem> {
+    let done = api.machine.reload().await;
+    let outcome = if done.is_ok() { "done" } else { "not-acceptable" };
+    api.node.audit(&caller.as_command(), "reload", "", outcome);
+    done.map(Json).map_err(|mistakes| Problem::new(StatusCode::CONFLICT, "not-acceptable", mistakes))
+}

@@ -1,0 +1,387 @@
+//! `GET /api/v1/overview`: the last hour of a node in one answer, for the console and for whoever has no monitoring system.
+//!
+//! Every two seconds the program has a point taken ([`crate::Api::sample`]): gauges as they are, counters as what they grew
+//! by in a second, histograms as percentiles of those two seconds. All series have the same length; the last value of each
+//! was taken at `now`, the ones before it every `interval` seconds. `null` is a moment without a point (the process was held
+//! up) or a percentile of nothing.
+//!
+//! With `since` only points after that moment are sent, so a page asks with the `now` that it has and gets one value.
+//!
+//! Left out: longer spans and more detail, for which there is `/metrics`. The trap: numbers are kept as `f32` (an hour of
+//! all series is 260 kB), so a gauge of billions is right to seven digits and no more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::Method;
+use base::count::Snapshot;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use throng_core::Node;
+
+use crate::Api;
+use crate::auth::Scope;
+use crate::extract::Asked;
+use crate::machine::Vitals;
+use crate::operation::{Access, Gives, Operation};
+
+/// Seconds between two points.
+pub const INTERVAL: u64 = 2;
+/// Points that are kept: an hour.
+pub const POINTS: usize = 1_800;
+
+/// Name and unit of every series, in the order of [`values`].
+pub const SERIES: [(&str, &str); 38] = [
+    ("users_online", "accounts"),
+    ("sessions", "sessions"),
+    ("sessions_tcp", "sessions"),
+    ("sessions_tls", "sessions"),
+    ("sessions_websocket", "sessions"),
+    ("sessions_bosh", "sessions"),
+    ("sessions_waiting", "sessions"),
+    ("connections", "connections"),
+    ("half_open", "connections"),
+    ("logins", "1/s"),
+    ("login_failures", "1/s"),
+    ("messages_in", "1/s"),
+    ("messages_out", "1/s"),
+    ("presence_in", "1/s"),
+    ("presence_out", "1/s"),
+    ("iq_in", "1/s"),
+    ("iq_out", "1/s"),
+    ("delivery_p50", "seconds"),
+    ("delivery_p99", "seconds"),
+    ("cpu", "percent"),
+    ("memory", "bytes"),
+    ("bytes_in", "bytes/s"),
+    ("bytes_out", "bytes/s"),
+    ("queue_bytes", "bytes"),
+    ("queue_control", "bytes"),
+    ("queue_messages", "bytes"),
+    ("queue_presence", "bytes"),
+    ("drops", "1/s"),
+    ("queue_full", "1/s"),
+    ("bounces", "1/s"),
+    ("offline_stored", "1/s"),
+    ("offline_delivered", "1/s"),
+    ("database_ops", "1/s"),
+    ("database_failures", "1/s"),
+    ("database_p99", "seconds"),
+    ("pool_wait_p99", "seconds"),
+    ("database_running", "operations"),
+    ("lag", "seconds"),
+];
+
+/// What counters and histograms said at one moment.
+#[derive(Debug, Default)]
+struct Totals {
+    /// Microseconds of the node's clock.
+    at: u64,
+    counters: [u64; 17],
+    cpu_seconds: f64,
+    delivery: Snapshot,
+    store: Snapshot,
+    pool_wait: Snapshot,
+    lag: Snapshot,
+}
+
+impl Totals {
+    fn of(node: &Node, vitals: &Vitals) -> Totals {
+        let metrics = &node.metrics;
+        let [[messages_in, presence_in, iq_in], [messages_out, presence_out, iq_out]] = metrics.stanzas();
+        Totals {
+            at: node.clock.micros(),
+            counters: [
+                metrics.logins.sum(),
+                metrics.login_failures.sum() + metrics.logins_limited.sum(),
+                messages_in,
+                messages_out,
+                presence_in,
+                presence_out,
+                iq_in,
+                iq_out,
+                vitals.bytes_in,
+                vitals.bytes_out,
+                metrics.dropped.sum(),
+                metrics.queue_full.sum(),
+                metrics.bounced.sum(),
+                metrics.offline_stored.get(),
+                metrics.offline_delivered.get(),
+                vitals.store.count(),
+                vitals.store_failed,
+            ],
+            cpu_seconds: vitals.cpu_seconds,
+            delivery: metrics.deliveries(),
+            store: vitals.store.clone(),
+            pool_wait: vitals.pool_wait.clone(),
+            lag: vitals.lag.clone(),
+        }
+    }
+}
+
+type Point = [f32; SERIES.len()];
+
+/// The values of one point, from two moments.
+fn values(node: &Node, vitals: &Vitals, before: &Totals, now: &Totals) -> Point {
+    let seconds = now.at.saturating_sub(before.at) as f64 / 1e6;
+    let rate = |at: usize| {
+        let grown = now.counters[at].saturating_sub(before.counters[at]) as f64;
+        if seconds > 0.0 { grown / seconds } else { 0.0 }
+    };
+    // Seconds; no number where nothing was measured.
+    let share = |now: &Snapshot, before: &Snapshot, share: f64| {
+        now.since(before).quantile(share).map_or(f64::NAN, |micros| micros / 1e6)
+    };
+    let cpu = if seconds > 0.0 { (now.cpu_seconds - before.cpu_seconds) / seconds * 100.0 } else { 0.0 };
+    let by = |transport| node.metrics.sessions.get([transport]) as f64;
+    let (sessions, connected) = (node.table.sessions() as f64, node.metrics.sessions.sum() as f64);
+    let [control, messages, presence] = node.links.measured().map(|bytes| bytes as f64);
+    [
+        node.table.accounts() as f64,
+        sessions,
+        by("tcp"),
+        by("tls"),
+        by("websocket"),
+        by("bosh"),
+        (sessions - connected).max(0.0),
+        node.links.len() as f64,
+        vitals.half_open as f64,
+        rate(0),
+        rate(1),
+        rate(2),
+        rate(3),
+        rate(4),
+        rate(5),
+        rate(6),
+        rate(7),
+        share(&now.delivery, &before.delivery, 0.5),
+        share(&now.delivery, &before.delivery, 0.99),
+        cpu.max(0.0),
+        vitals.memory_bytes as f64,
+        rate(8),
+        rate(9),
+        control + messages + presence,
+        control,
+        messages,
+        presence,
+        rate(10),
+        rate(11),
+        rate(12),
+        rate(13),
+        rate(14),
+        rate(15),
+        rate(16),
+        share(&now.store, &before.store, 0.99),
+        share(&now.pool_wait, &before.pool_wait, 0.99),
+        vitals.store_running as f64,
+        share(&now.lag, &before.lag, 1.0),
+    ]
+    .map(|value| value as f32)
+}
+
+/// The last hour.
+#[derive(Debug, Default)]
+pub(crate) struct History(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// One ring for each series; empty before the first point.
+    rings: Vec<Box<[f32]>>,
+    /// Points in them.
+    len: usize,
+    /// Where the next one goes.
+    next: usize,
+    /// Seconds since 1970 of the last one.
+    last: u64,
+    before: Totals,
+}
+
+impl Kept {
+    fn push(&mut self, point: Point) {
+        if self.rings.is_empty() {
+            self.rings = SERIES.map(|_| vec![f32::NAN; POINTS].into_boxed_slice()).into();
+        }
+        for (ring, value) in self.rings.iter_mut().zip(point) {
+            ring[self.next] = value;
+        }
+        self.next = (self.next + 1) % POINTS;
+        self.len = (self.len + 1).min(POINTS);
+    }
+
+    /// Adds a point that was taken at this second. Missed ones become gaps; a clock that jumped begins the hour anew.
+    fn add(&mut self, second: u64, point: Point) {
+        let missed = second.saturating_sub(self.last) / INTERVAL;
+        if self.len > 0 && (second < self.last || missed as usize > POINTS) {
+            (self.len, self.next) = (0, 0);
+        } else if self.len > 0 {
+            if missed == 0 {
+                return;
+            }
+            (1..missed).for_each(|_| self.push([f32::NAN; SERIES.len()]));
+            self.last += missed * INTERVAL;
+            return self.push(point);
+        }
+        self.last = second;
+        self.push(point);
+    }
+
+    /// The values of a series from this second on, without it.
+    fn after(&self, series: usize, since: u64) -> Vec<Value> {
+        let wanted = (self.last.saturating_sub(since) / INTERVAL).min(self.len as u64) as usize;
+        let Some(ring) = self.rings.get(series) else { return Vec::new() };
+        let first = self.next + POINTS - wanted;
+        (first..first + wanted).map(|at| number(ring[at % POINTS])).collect()
+    }
+}
+
+impl History {
+    /// Takes a point.
+    pub(crate) fn sample(&self, node: &Node, vitals: &Vitals) {
+        node.links.measure();
+        let now = Totals::of(node, vitals);
+        let second = node.clock.unix_millis() / 1000;
+        let mut kept = self.0.lock();
+        if kept.before.at != 0 {
+            let point = values(node, vitals, &kept.before, &now);
+            kept.add(second, point);
+        }
+        kept.before = now;
+    }
+
+    fn answer(&self, since: Option<u64>) -> Value {
+        let kept = self.0.lock();
+        let hour = (POINTS as u64) * INTERVAL;
+        let since = since.unwrap_or(0).max(kept.last.saturating_sub(hour));
+        let series: BTreeMap<&str, Vec<Value>> =
+            SERIES.iter().enumerate().map(|(at, (name, _))| (*name, kept.after(at, since))).collect();
+        json!({ "now": kept.last, "interval": INTERVAL, "series": series })
+    }
+}
+
+/// Six digits behind the point, and none where there are many before it.
+fn number(value: f32) -> Value {
+    let value = f64::from(value);
+    if !value.is_finite() {
+        return Value::Null;
+    }
+    if value.fract() == 0.0 || value.abs() >= 1e6 {
+        json!(value as i64)
+    } else {
+        json!((value * 1e6).round() / 1e6)
+    }
+}
+
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    let since = json!({ "type": "integer", "minimum": 0 });
+    vec![
+        Operation::new(Method::GET, "/overview", "overview", Access::May(Scope::Read), overview)
+            .summary("The figures of the node now and in the last hour.")
+            .query("since", since, "Seconds since 1970: only points that are newer.")
+            .gives(200, Gives::Json("Overview"), "The figures."),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let values = json!({ "type": "array", "items": { "type": ["number", "null"] } });
+    let names: BTreeMap<&str, Value> = SERIES.iter().map(|(name, _)| (*name, values.clone())).collect();
+    vec![(
+        "Overview",
+        json!({
+            "type": "object",
+            "required": ["now", "interval", "series", "units", "current"],
+            "properties": {
+                "now": { "type": "integer", "description": "Seconds since 1970 of the last value of each series." },
+                "interval": { "type": "integer", "description": "Seconds between two values." },
+                "series": { "type": "object", "properties": names },
+                "units": { "type": "object", "additionalProperties": { "type": "string" } },
+                "current": { "type": "object", "description": "What `throng status --json` prints." },
+            },
+        }),
+    )]
+}
+
+#[derive(Debug, Deserialize)]
+struct Ask {
+    since: Option<u64>,
+}
+
+async fn overview(State(api): State<Arc<Api>>, Asked(ask): Asked<Ask>) -> Json<Value> {
+    let mut answer = api.history.answer(ask.since);
+    answer["units"] = json!(SERIES.into_iter().collect::<BTreeMap<_, _>>());
+    answer["current"] = api.machine.figures();
+    answer["current"]["ready"] = api.machine.ready().into();
+    Json(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::count::{Histogram, MICROS};
+
+    fn point(value: f32) -> Point {
+        [value; SERIES.len()]
+    }
+
+    #[test]
+    fn an_hour_is_kept_and_a_reader_gets_what_is_new() {
+        let mut kept = Kept::default();
+        for n in 0..POINTS as u64 + 10 {
+            kept.add(1_000 + n * INTERVAL, point(n as f32));
+        }
+        let last = 1_000 + (POINTS as u64 + 9) * INTERVAL;
+        assert_eq!((kept.last, kept.len), (last, POINTS));
+        let all = kept.after(0, 0);
+        assert_eq!((all.len(), &all[0], &all[POINTS - 1]), (POINTS, &json!(10), &json!(POINTS + 9)));
+        assert_eq!(kept.after(0, last - INTERVAL), [json!(POINTS + 9)]);
+        assert!(kept.after(0, last).is_empty() && kept.after(0, last + 100).is_empty());
+        assert!(kept.rings.iter().map(|ring| size_of_val(&**ring)).sum::<usize>() < 1 << 20);
+    }
+
+    #[test]
+    fn a_moment_without_a_point_is_a_gap_and_a_jump_of_the_clock_a_new_beginning() {
+        let mut kept = Kept::default();
+        kept.add(100, point(1.0));
+        kept.add(101, point(9.0));
+        kept.add(106, point(2.0));
+        assert_eq!(kept.after(3, 0), [json!(1), Value::Null, Value::Null, json!(2)]);
+        kept.add(50, point(3.0));
+        assert_eq!((kept.after(3, 0), kept.last), (vec![json!(3)], 50));
+        kept.add(1_000_000, point(4.0));
+        assert_eq!(kept.after(3, 0), [json!(4)]);
+    }
+
+    #[test]
+    fn rates_and_percentiles_are_those_of_the_interval() {
+        let engine = testkit::Engine::new(&[]);
+        let node = &engine.node;
+        let time = Histogram::new(MICROS);
+        time.record(5_000_000);
+        let first = Vitals { store: time.snapshot(), cpu_seconds: 10.0, ..Vitals::default() };
+        let before = Totals { at: 1_000_000, ..Totals::of(node, &first) };
+        (0..10).for_each(|_| time.record(900));
+        node.metrics.logins.add(["PLAIN"], 8);
+        node.metrics.sessions.add(["tls"], 3);
+        let second =
+            Vitals { store: time.snapshot(), cpu_seconds: 13.0, memory_bytes: 5, ..Vitals::default() };
+        let now = Totals { at: 3_000_000, ..Totals::of(node, &second) };
+        let values = values(node, &second, &before, &now);
+        let get = |name: &str| values[SERIES.iter().position(|(n, _)| *n == name).unwrap()];
+        assert_eq!([get("logins"), get("database_ops"), get("cpu"), get("memory")], [4.0, 5.0, 150.0, 5.0]);
+        assert_eq!(get("sessions_tls"), 3.0);
+        assert!((0.0005..=0.001).contains(&get("database_p99")), "{}", get("database_p99"));
+        assert!(get("delivery_p99").is_nan());
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(
+            [number(0.0), number(1.234_567_8), number(2_600_000_000.0), number(f32::NAN)],
+            [json!(0), json!(1.234568), json!(2_600_000_000_i64), Value::Null]
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! Overview, log, nodes, domains and reload: who may, what they answer, and what bad questions get.
+
+mod common;
+
+use common::{World, ask};
+use throng_api::auth::Scope;
+
+#[tokio::test]
+async fn each_of_them_needs_its_scope() {
+    let world = World::new(&[]).await;
+    let (read, node) = (world.token("r", &[Scope::Read]).await, world.token("n", &[Scope::Node]).await);
+    for (line, reader, operator) in [
+        ("GET /api/v1/overview", 200, 403),
+        ("GET /api/v1/nodes", 200, 403),
+        ("GET /api/v1/domains", 200, 403),
+        ("GET /api/v1/log", 403, 200),
+        ("POST /api/v1/reload", 403, 409),
+    ] {
+        assert_eq!(ask(line).to(&world).await.problem(), (401, "not-authorized".to_owned()), "{line}");
+        assert_eq!(ask(line).bearer(&read).to(&world).await.status, reader, "{line}");
+        assert_eq!(ask(line).bearer(&node).to(&world).await.status, operator, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn the_overview_grows_by_a_point_every_two_seconds() {
+    let world = World::new(&[]).await;
+    let admin = world.sign_in().await;
+    let overview =
+        async |query: &str| ask(&format!("GET /api/v1/overview{query}")).by(&admin).to(&world).await.json();
+    let nothing = overview("").await;
+    assert_eq!(nothing["series"]["cpu"], serde_json::json!([]), "{nothing}");
+    for _ in 0..4 {
+        world.engine.clock.advance(2_000);
+        world.api.sample();
+    }
+    let seen = overview("").await;
+    assert_eq!(seen["series"]["memory"], serde_json::json!([5_000_000, 5_000_000, 5_000_000]));
+    assert_eq!((&seen["interval"], &seen["units"]["memory"]), (&2.into(), &"bytes".into()));
+    assert_eq!(seen["series"]["delivery_p99"], serde_json::json!([null, null, null]));
+    let since = seen["now"].as_u64().unwrap() - 2;
+    let newer = overview(&format!("?since={since}")).await;
+    assert_eq!(newer["series"]["memory"].as_array().map(Vec::len), Some(1));
+    assert_eq!(newer["current"]["ready"], true);
+}
+
+#[tokio::test]
+async fn nodes_and_domains_are_described() {
+    let world = World::new(&[]).await;
+    let admin = world.sign_in().await;
+    let nodes = ask("GET /api/v1/nodes").by(&admin).to(&world).await.json();
+    assert_eq!(
+        (&nodes["nodes"][0]["this"], &nodes["nodes"][0]["started"]),
+        (&true.into(), &1_700_000_000.into())
+    );
+    let domains = ask("GET /api/v1/domains").by(&admin).to(&world).await.json();
+    let own = domains["domains"].as_array().unwrap().iter().find(|d| d["name"] == "example.com").unwrap();
+    assert_eq!((&own["default"], &own["accounts"], &own["online"]), (&true.into(), &1.into(), &0.into()));
+}
+
+#[tokio::test]
+async fn a_reload_that_fails_says_why_and_is_in_the_audit_log() {
+    let world = World::new(&[]).await;
+    let admin = world.sign_in().await;
+    let answer = ask("POST /api/v1/reload").by(&admin).to(&world).await;
+    assert_eq!(answer.problem(), (409, "not-acceptable".to_owned()));
+    assert!(answer.text.contains("stanzas is not a key"));
+    let (entries, _) = world.engine.node.audit.newest(1);
+    assert_eq!((entries[0].what.as_str(), entries[0].outcome.as_str()), ("reload", "not-acceptable"));
+}
+
+#[tokio::test]
+async fn a_question_that_cannot_be_read_is_a_problem() {
+    let world = World::new(&[]).await;
+    let admin = world.sign_in().await;
+    for path in [
+        "overview?since=yesterday",
+        "overview?since=-1",
+        "log?after=x",
+        "log?level=loud",
+        "log?limit=0",
+        "log?limit=99999",
+    ] {
+        let answer = ask(&format!("GET /api/v1/{path}")).by(&admin).to(&world).await;
+        assert_eq!(answer.problem(), (400, "bad-request".to_owned()), "{path}");
+    }
+}

@@ -1,0 +1,404 @@
+//! What a node tells of itself, read by those for whom it is meant: a real Prometheus from Debian, promtool, and the API.
+//!
+//! The dashboard (`contrib/grafana`), the alert rules (`contrib/prometheus`) and `docs/metrics.md` name metrics; here each of
+//! these names is looked up in what a running node prints and a Prometheus has stored. After a change of metrics,
+//! `THRONG_WRITE_DOCS=1 cargo test -p throng-e2e --test metrics` writes the table of the document anew.
+//!
+//! Left out: Grafana itself, which shows whatever the file says. The trap: as for all tests here, `cargo build -p throng-server`
+//! comes first. `clients/setup.sh` installs Prometheus; where it is missing the tests fail and are not skipped.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the lints exempt functions marked as tests, not what those call"
+)]
+
+#[path = "../load/node.rs"]
+#[allow(dead_code, reason = "made for the tests of `throng load`, which use all of it")]
+mod node;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use node::{DOMAIN, Guard, PASSWORD, folder, free_ports, program, said, wait};
+use serde_json::Value;
+
+/// Where the repository begins.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn promtool(words: &[&str]) {
+    let mut command = Command::new("promtool");
+    command.args(words).current_dir(root().join("contrib/prometheus"));
+    let output = command.output().expect("promtool; crates/e2e/clients/setup.sh installs it");
+    assert!(output.status.success(), "promtool {}: {}", words.join(" "), said(&output));
+}
+
+#[test]
+fn promtool_takes_the_configuration_and_the_alerts_ring_when_they_should() {
+    promtool(&["check", "config", "prometheus.yml"]);
+    promtool(&["check", "rules", "alerts.yml"]);
+    promtool(&["test", "rules", "alerts_test.yml"]);
+}
+
+/// One request over HTTP/1.0, so that the answer is not in chunks: status, head and body.
+fn ask(port: u16, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the port");
+    stream.set_read_timeout(Some(node::PATIENCE)).expect("a limit");
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: localhost\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+    )
+    .expect("a request");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    (status, head.to_owned(), body.to_owned())
+}
+
+fn json(port: u16, path: &str, headers: &str) -> Value {
+    let (status, _, body) = ask(port, "GET", path, headers, "");
+    assert_eq!(status, 200, "{path}: {body}");
+    serde_json::from_str(&body).unwrap_or_else(|_| panic!("{path}: {body}"))
+}
+
+/// A node with twenty accounts of whom the first is the administrator.
+struct Node {
+    folder: PathBuf,
+    http: u16,
+    clients: u16,
+    _process: Guard,
+}
+
+impl Node {
+    fn start(name: &str) -> Node {
+        let ([clients, http], folder) = (free_ports(), folder(name));
+        let text = format!(
+            "domains = ['{DOMAIN}']\nadmins = ['u0@{DOMAIN}']\ndata_dir = 'data'\n[auth]\niterations = 4096\n\
+             [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{clients}'\ntls = 'off'\n\
+             [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
+        );
+        fs::write(folder.join("throng.toml"), text).expect("a configuration");
+        let words = ["account", "bulk", "--config", "throng.toml", "--prefix", "u", "--count", "20"];
+        let mut made = program(None, &words);
+        let made = made.args(["--password", PASSWORD]).current_dir(&folder).output().expect("throng");
+        assert!(made.status.success(), "{}", said(&made));
+        let log = fs::File::create(folder.join("log")).expect("a log");
+        let mut serve = program(None, &["serve", "--config", "throng.toml"]);
+        serve.current_dir(&folder).stdin(Stdio::null()).stderr(log).stdout(Stdio::null());
+        let process = Guard(serve.spawn().expect("throng starts"));
+        wait("the node", || TcpStream::connect((Ipv4Addr::LOCALHOST, http)).ok());
+        Node { folder, http, clients, _process: process }
+    }
+
+    /// Twenty users log in and talk for three seconds, and five have no account.
+    fn be_used(&self) {
+        let plan = "title = 'Some life'\n[accounts]\nprefix = 'u'\ncount = 25\n\
+                    [options]\nhold = '3s'\ndrain = '1s'\nkeep_going = true\n\
+                    [[phase]]\nrate = 50\nusers = 'connections'\n[[session]]\nsteps = ['login', 'roster', 'presence', \
+                    { meanwhile = { do = [{ every = '500ms', message = { to = 'random' } }] } }]\n";
+        fs::write(self.folder.join("life.toml"), plan).expect("a plan");
+        let target = format!("127.0.0.1:{}", self.clients);
+        let words = ["load", "life.toml", "-n", "25", "--workers", "1", "--quiet", "--plain", "--out", "out"];
+        let mut load = program(None, &words);
+        load.args(["--target", &target, "--domain", DOMAIN]).env("THRONG_LOAD_PASSWORD", PASSWORD);
+        let output = load.current_dir(&self.folder).stdin(Stdio::null()).output().expect("throng load");
+        assert!(output.status.success(), "{}", said(&output));
+    }
+
+    fn page(&self) -> String {
+        let (status, head, page) = ask(self.http, "GET", "/metrics", "", "");
+        assert_eq!(status, 200);
+        assert!(
+            head.to_lowercase().contains("content-type: application/openmetrics-text; version=1.0.0"),
+            "{head}"
+        );
+        assert!(page.ends_with("# EOF\n"), "{page}");
+        page
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// What a page of metrics says of one family.
+#[derive(Default)]
+struct Family {
+    kind: String,
+    help: String,
+    labels: BTreeSet<String>,
+    samples: usize,
+}
+
+/// The families of a page, by name.
+fn families(page: &str) -> BTreeMap<String, Family> {
+    let mut all: BTreeMap<String, Family> = BTreeMap::new();
+    let mut name = String::new();
+    for line in page.lines() {
+        if let Some((of, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+            all.entry(of.to_owned()).or_default().help = help.to_owned();
+        } else if let Some((of, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            kind.clone_into(&mut all.entry(of.to_owned()).or_default().kind);
+            of.clone_into(&mut name);
+        } else if !line.starts_with('#') {
+            assert!(line.starts_with(&name), "{line} stands under {name}");
+            let family = all.get_mut(&name).expect("a type before its samples");
+            family.samples += 1;
+            let labels =
+                line.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}')).map(|(labels, _)| labels);
+            for label in labels.unwrap_or_default().split("\",") {
+                let key = label.split('=').next().unwrap_or_default();
+                if !key.is_empty() && key != "le" {
+                    family.labels.insert(key.to_owned());
+                }
+            }
+        }
+    }
+    all
+}
+
+const BEGIN: &str = "<!-- The table is written by the test crates/e2e/tests/metrics. -->\n";
+const END: &str = "<!-- End of the table. -->\n";
+
+fn table(families: &BTreeMap<String, Family>) -> String {
+    let mut table = "\n| Name | Type | Labels | What |\n| --- | --- | --- | --- |\n".to_owned();
+    for (name, family) in families {
+        let total = if family.kind == "counter" { "_total" } else { "" };
+        let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+        let (kind, help) = (&family.kind, family.help.trim_end_matches('.'));
+        let _ = writeln!(table, "| `{name}{total}` | {kind} | {} | {help} |", labels.join(", "));
+    }
+    table + "\n"
+}
+
+#[test]
+fn the_document_names_every_metric_as_the_node_prints_it() {
+    let node = Node::start("metrics-doc");
+    node.be_used();
+    let families = families(&node.page());
+    for (name, family) in &families {
+        assert!(!family.help.is_empty() && !family.kind.is_empty() && family.samples > 0, "{name}");
+        assert!(name.starts_with("throng_") || name.starts_with("process_"), "{name}");
+        assert!(!name.ends_with("_total"), "{name}: the ending belongs to the samples");
+    }
+    let written = table(&families);
+    let document = read("docs/metrics.md");
+    let (before, rest) = document.split_once(BEGIN).expect("the beginning of the table");
+    let (stands, after) = rest.split_once(END).expect("the end of the table");
+    if std::env::var_os("THRONG_WRITE_DOCS").is_some() {
+        let text = format!("{before}{BEGIN}{written}{END}{after}");
+        fs::write(root().join("docs/metrics.md"), text).expect("docs/metrics.md");
+    } else {
+        assert_eq!(stands, written, "docs/metrics.md is not what the node prints: see the head of this test");
+    }
+}
+
+/// Names of metrics in expressions.
+fn names(text: &str) -> BTreeSet<String> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| word.starts_with("throng_") || word.starts_with("process_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Expressions of a dashboard, wherever they stand.
+fn expressions(value: &Value, into: &mut String) {
+    match value {
+        Value::Object(parts) => parts.iter().for_each(|(key, value)| match (key.as_str(), value) {
+            ("expr" | "query", Value::String(text)) => {
+                into.push_str(text);
+                into.push('\n');
+            }
+            _ => expressions(value, into),
+        }),
+        Value::Array(list) => list.iter().for_each(|value| expressions(value, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_prometheus_reads_the_node_and_knows_what_dashboard_and_alerts_ask_for() {
+    let node = Node::start("metrics-prom");
+    let folder = node.folder.join("prometheus");
+    fs::create_dir_all(&folder).expect("a folder");
+    let config = read("contrib/prometheus/prometheus.yml");
+    assert!(config.contains("localhost:5280") && config.contains("_interval: 15s"), "{config}");
+    let config = config.replace("localhost:5280", &format!("127.0.0.1:{}", node.http)).replace("15s", "1s");
+    fs::write(folder.join("prometheus.yml"), config).expect("a configuration");
+    fs::write(folder.join("alerts.yml"), read("contrib/prometheus/alerts.yml")).expect("rules");
+    let [port] = free_ports();
+    let log = fs::File::create(folder.join("log")).expect("a log");
+    let mut command = Command::new("prometheus");
+    command.args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"]);
+    command.arg(format!("--web.listen-address=127.0.0.1:{port}")).current_dir(&folder);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    let _prometheus = Guard(command.spawn().expect("prometheus; crates/e2e/clients/setup.sh installs it"));
+    node.be_used();
+    let target = wait("the target to be read", || {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+        drop(stream);
+        let (status, _, body) = ask(port, "GET", "/api/v1/targets", "", "");
+        let answer: Value = serde_json::from_str(&body).ok().filter(|_| status == 200)?;
+        let target = answer["data"]["activeTargets"].get(0)?.clone();
+        (target["health"] != "unknown").then_some(target)
+    });
+    assert_eq!((&target["health"], &target["lastError"]), (&"up".into(), &"".into()), "{target}");
+
+    let mut drawn = String::new();
+    expressions(&serde_json::from_str(&read("contrib/grafana/throng.json")).expect("JSON"), &mut drawn);
+    let wanted: BTreeSet<String> =
+        names(&drawn).into_iter().chain(names(&strip(&read("contrib/prometheus/alerts.yml")))).collect();
+    assert!(wanted.len() > 60, "{wanted:?}");
+    let missing = wait_for_names(port, &wanted);
+    assert!(
+        missing.is_empty(),
+        "no node prints these, but the dashboard or an alert asks for them: {missing:?}"
+    );
+
+    // Each rule was evaluated without an error, and none rings on a good day.
+    let rules = wait("the rules to be evaluated", || {
+        let answer = json(port, "/api/v1/rules", "");
+        let groups = answer["data"]["groups"].as_array().cloned().unwrap_or_default();
+        let rules: Vec<Value> =
+            groups.iter().flat_map(|group| group["rules"].as_array().cloned().unwrap_or_default()).collect();
+        (!rules.is_empty() && rules.iter().all(|rule| rule["health"] != "unknown")).then_some(rules)
+    });
+    assert!(rules.len() >= 15, "{rules:?}");
+    for rule in &rules {
+        assert_eq!(rule["health"], "ok", "{rule}");
+        assert_ne!(rule["state"], "firing", "{rule}");
+    }
+    // And the numbers are those of the run.
+    let value = |query: &str| {
+        let answer = json(port, &format!("/api/v1/query?query={query}"), "");
+        let value = answer["data"]["result"][0]["value"][1].as_str().map(str::to_owned);
+        value.and_then(|v| v.parse::<f64>().ok()).unwrap_or_default()
+    };
+    wait("all logins to be stored", || (value("sum(throng_logins_total)") >= 20.0).then_some(()));
+    assert!(value("sum(throng_login_failures_total)") >= 5.0);
+    assert!(value("throng_delivery_seconds_count%7Bclass%3D%22message%22%7D") >= 1.0);
+    assert!(value("sum(throng_store_operation_seconds_count)") >= 20.0);
+}
+
+/// Without annotations and comments, which are for people.
+fn strip(rules: &str) -> String {
+    let human = ["summary:", "description:", "#"];
+    let lines = rules.lines().filter(|line| !human.iter().any(|word| line.trim_start().starts_with(word)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Those of the names that Prometheus does not have after some time.
+fn wait_for_names(port: u16, wanted: &BTreeSet<String>) -> Vec<String> {
+    let mut missing = Vec::new();
+    for _ in 0..100 {
+        let answer = json(port, "/api/v1/label/__name__/values", "");
+        let known: BTreeSet<String> = answer["data"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|n| n.as_str().map(str::to_owned))
+            .collect();
+        missing = wanted.difference(&known).cloned().collect();
+        if missing.is_empty() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    missing
+}
+
+#[test]
+fn the_overview_moves_with_the_node_and_the_log_has_what_was_done() {
+    let node = Node::start("metrics-api");
+    for path in ["overview", "log", "nodes", "domains"] {
+        let (status, _, body) = ask(node.http, "GET", &format!("/api/v1/{path}"), "", "");
+        assert_eq!(status, 401, "{path}: {body}");
+    }
+    let login = serde_json::json!({ "jid": format!("u0@{DOMAIN}"), "password": PASSWORD }).to_string();
+    let (status, head, body) =
+        ask(node.http, "POST", "/api/v1/session", "Content-Type: application/json\r\n", &login);
+    assert!(status < 300, "{status}: {body}");
+    let cookie = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
+    let cookie = format!("Cookie: {}\r\n", cookie.split(';').next().unwrap_or_default());
+    let csrf =
+        serde_json::from_str::<Value>(&body).expect("JSON")["csrf"].as_str().expect("a token").to_owned();
+
+    node.be_used();
+    let seen = wait("the run to be in the history", || {
+        let answer = json(node.http, "/api/v1/overview", &cookie);
+        let most = |name: &str| {
+            let values = answer["series"][name].as_array().cloned().unwrap_or_default();
+            values.iter().filter_map(Value::as_f64).fold(0.0, f64::max)
+        };
+        let moved =
+            ["users_online", "sessions_tcp", "logins", "login_failures", "messages_in", "messages_out"];
+        let measured = ["delivery_p99", "database_ops", "database_p99", "memory", "cpu"];
+        moved.iter().chain(&measured).all(|name| most(name) > 0.0).then_some(answer)
+    });
+    assert_eq!((&seen["interval"], &seen["current"]["version"]), (&2.into(), &"0.1.0".into()), "{seen}");
+    let lengths: BTreeSet<usize> = seen["series"]
+        .as_object()
+        .expect("series")
+        .values()
+        .map(|v| v.as_array().map_or(0, Vec::len))
+        .collect();
+    assert_eq!(lengths.len(), 1, "all series have the same length");
+    let now = seen["now"].as_u64().expect("a time");
+    let newer = wait("the next point", || {
+        let answer = json(node.http, &format!("/api/v1/overview?since={now}"), &cookie);
+        (answer["now"].as_u64() > Some(now)).then_some(answer)
+    });
+    let length = newer["series"]["cpu"].as_array().map_or(0, Vec::len);
+    assert!((1..10).contains(&length), "only what is new: {length}");
+
+    let log = json(node.http, "/api/v1/log?limit=2000", &cookie);
+    let text = log["lines"].to_string();
+    assert!(text.contains("listening") && text.contains("login failed"), "{text}");
+    assert!(!text.contains(PASSWORD), "the log has a password");
+    let next = log["next"].as_u64().expect("a number");
+    assert_eq!(
+        json(node.http, &format!("/api/v1/log?after={next}&level=error"), &cookie)["lines"],
+        serde_json::json!([])
+    );
+
+    let nodes = json(node.http, "/api/v1/nodes", &cookie);
+    assert_eq!((&nodes["nodes"][0]["this"], &nodes["nodes"][0]["ready"]), (&true.into(), &true.into()));
+    let domains = json(node.http, "/api/v1/domains", &cookie);
+    let first = &domains["domains"][0];
+    assert_eq!((&first["name"], &first["accounts"]), (&DOMAIN.into(), &20.into()), "{first}");
+    let modules = first["modules"].as_array().expect("modules");
+    assert!(modules.iter().any(|module| module["name"] == "ping" && module["enabled"] == true), "{first}");
+
+    // Nothing changes without the token of the session, and a reload says what it did.
+    let (status, ..) = ask(node.http, "POST", "/api/v1/reload", &cookie, "");
+    assert_eq!(status, 403);
+    let text = fs::read_to_string(node.folder.join("throng.toml")).expect("the configuration");
+    fs::write(node.folder.join("throng.toml"), format!("{text}[modules]\ntime = false\n"))
+        .expect("a configuration");
+    let headers = format!("{cookie}X-CSRF-Token: {csrf}\r\n");
+    let (status, _, body) = ask(node.http, "POST", "/api/v1/reload", &headers, "");
+    assert_eq!(status, 200, "{body}");
+    assert!(body.contains("modules of chat.test: time"), "{body}");
+    fs::write(node.folder.join("throng.toml"), format!("{text}[modules]\ntyme = false\n"))
+        .expect("a configuration");
+    let (status, _, body) = ask(node.http, "POST", "/api/v1/reload", &headers, "");
+    assert_eq!(status, 409, "{body}");
+    assert!(body.contains("did you mean") && body.contains("time"), "{body}");
+}

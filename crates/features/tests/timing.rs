@@ -1,0 +1,95 @@
+//! The samples of `throng_delivery_seconds`: what is timed, from when to when, and what is not.
+
+use std::task::{Context, Waker};
+
+use testkit::{Client, Engine};
+use throng_core::metrics::Metrics;
+use throng_core::session::{Batch, Terms};
+use throng_features::registry::ALL;
+
+struct Stage {
+    engine: Engine,
+    romeo: Client,
+    juliet: Client,
+}
+
+impl Stage {
+    /// Both are there, and nothing waits or is timed any more.
+    fn new() -> Stage {
+        let engine = Engine::new(ALL);
+        engine.user("romeo");
+        engine.user("juliet");
+        engine.befriend("romeo", "juliet");
+        let (romeo, juliet) = (engine.connect("romeo", "orchard"), engine.connect("juliet", "balcony"));
+        for client in [&romeo, &juliet] {
+            client.send("<presence/>");
+        }
+        let stage = Stage { engine, romeo, juliet };
+        stage.take();
+        stage.engine.node.written(&stage.juliet.session.link);
+        stage.engine.clock.advance(1_000);
+        stage
+    }
+    fn say(&self) {
+        self.romeo.send("<message to='juliet@example.com' type='chat'><body>Soft!</body></message>");
+    }
+    fn take(&self) -> usize {
+        let mut batch = Batch::new();
+        self.juliet.session.link.take(&mut Context::from_waker(Waker::noop()), &mut batch);
+        batch.len()
+    }
+    /// Values and their sum in milliseconds.
+    fn messages(&self) -> (u64, u64) {
+        let metrics: &Metrics = &self.engine.node.metrics;
+        let seen = metrics.delivery[1].snapshot();
+        (seen.count(), seen.sum / 1_000)
+    }
+}
+
+#[test]
+fn a_message_is_timed_from_reading_to_writing() {
+    let stage = Stage::new();
+    let (node, link) = (&stage.engine.node, &stage.juliet.session.link);
+    let before = stage.messages();
+    stage.say();
+    stage.engine.clock.advance(3);
+    // Something else was written meanwhile: this message is not.
+    node.written(link);
+    assert_eq!(stage.messages(), before);
+    assert_eq!(stage.take(), 1);
+    stage.engine.clock.advance(4);
+    // What comes now is another stanza's time.
+    stage.say();
+    node.written(link);
+    assert_eq!(stage.messages(), (before.0 + 1, before.1 + 7));
+    node.written(link);
+    assert_eq!(stage.messages().0, before.0 + 1, "once");
+}
+
+#[test]
+fn one_sample_at_a_time_and_not_every_stanza() {
+    let stage = Stage::new();
+    let before = stage.messages().0;
+    for _ in 0..640 {
+        stage.say();
+        stage.take();
+        stage.engine.node.written(&stage.juliet.session.link);
+    }
+    let timed = stage.messages().0 - before;
+    // The first sixteen of the second and every 64th, less what presence took of the sixteen.
+    assert!((10..=27).contains(&timed), "{timed}");
+}
+
+#[test]
+fn a_line_without_a_connection_is_not_timed() {
+    let stage = Stage::new();
+    let link = &stage.juliet.session.link;
+    assert!(link.enable(Terms { seconds: 60, bytes: 100_000, old: false }, [0; 16]));
+    stage.say();
+    assert!(link.lose(stage.engine.node.seconds()));
+    stage.say();
+    let before = stage.messages();
+    stage.take();
+    stage.engine.node.written(link);
+    assert_eq!(stage.messages(), before);
+}

@@ -1,0 +1,425 @@
+//! What `/metrics` prints besides the engine's own counters: figures that are read when they are asked for.
+//!
+//! The names are in `docs/metrics.md`; `crates/e2e/tests/metrics` compares that page, the dashboard and the alert rules with
+//! what a node prints.
+//!
+//! The trap: this runs inside a request, on a thread that serves streams: nothing here may wait or walk over all sessions.
+
+use std::fmt::Error;
+use std::sync::{Arc, Weak};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+use throng_core::metrics::{Histograms, MICROSECOND};
+
+use crate::process::{self, Process};
+use crate::reload::Running;
+
+/// Reads the figures of a running node.
+pub(crate) struct Figures(pub(crate) Weak<Running>);
+
+impl std::fmt::Debug for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Figures")
+    }
+}
+
+impl Collector for Figures {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Some(running) = self.0.upgrade() else { return Ok(()) };
+        let mut page = Page(encoder);
+        engine(&mut page, &running)?;
+        gates(&mut page, &running)?;
+        web(&mut page, &running)?;
+        store(&mut page, &running)?;
+        runtime(&mut page, &running)?;
+        process(&mut page, &running)
+    }
+}
+
+type Labels<'a> = &'a [(&'static str, &'a str)];
+
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    fn gauge(
+        &mut self,
+        name: &str,
+        unit: Option<Unit>,
+        help: &str,
+        values: &[(Labels<'_>, f64)],
+    ) -> Result<(), Error> {
+        let help = format!("{help}.");
+        let mut metric = self.0.encode_descriptor(name, &help, unit.as_ref(), MetricType::Gauge)?;
+        for (labels, value) in values {
+            if labels.is_empty() {
+                metric.encode_gauge(value)?;
+            } else {
+                metric.encode_family(labels)?.encode_gauge(value)?;
+            }
+        }
+        Ok(())
+    }
+    fn counter(
+        &mut self,
+        name: &str,
+        unit: Option<Unit>,
+        help: &str,
+        values: &[(Labels<'_>, f64)],
+    ) -> Result<(), Error> {
+        let help = format!("{help}.");
+        let mut metric = self.0.encode_descriptor(name, &help, unit.as_ref(), MetricType::Counter)?;
+        for (labels, value) in values {
+            if labels.is_empty() {
+                metric.encode_counter::<NoLabelSet, _, u64>(value, None)?;
+            } else {
+                metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(value, None)?;
+            }
+        }
+        Ok(())
+    }
+    fn histograms(
+        &mut self,
+        name: &str,
+        unit: Option<Unit>,
+        help: &str,
+        histograms: &Histograms,
+    ) -> Result<(), Error> {
+        let help = format!("{help}.");
+        histograms.encode(self.0.encode_descriptor(name, &help, unit.as_ref(), MetricType::Histogram)?)
+    }
+}
+
+fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
+    let node = &running.wired.node;
+    let one: Labels<'_> = &[];
+    page.gauge("throng_connections", None, "Open connections of clients", &[(one, node.links.len() as f64)])?;
+    page.gauge(
+        "throng_sessions",
+        None,
+        "Bound resources, those that wait to be resumed included",
+        &[(one, node.table.sessions() as f64)],
+    )?;
+    page.gauge(
+        "throng_accounts_online",
+        None,
+        "Accounts with a bound resource",
+        &[(one, node.table.accounts() as f64)],
+    )?;
+    page.gauge("throng_domains", None, "Domains that are served", &[(one, node.hosts().len() as f64)])?;
+    let [control, message, presence] = node.links.measured().map(|bytes| bytes as f64);
+    page.gauge(
+        "throng_queue",
+        Some(Unit::Bytes),
+        "Bytes that wait for clients, as they were at most half a minute ago",
+        &[
+            (&[("class", "control")], control),
+            (&[("class", "message")], message),
+            (&[("class", "presence")], presence),
+        ],
+    )?;
+    let (sets, clients) = node.clients.size();
+    page.gauge(
+        "throng_client_features",
+        None,
+        "Kinds of clients whose features are known, and sessions that use one",
+        &[(&[("what", "kinds")], sets as f64), (&[("what", "sessions")], clients as f64)],
+    )
+}
+
+fn gates(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
+    let gate = running.gate.counts();
+    page.gauge(
+        "throng_half_open",
+        None,
+        "Connections without a session yet",
+        &[(&[], f64::from(gate.half_open))],
+    )?;
+    let mut http = net::GateCounts::default();
+    for counts in running.http_doors.iter().map(|door| door.gate.counts()) {
+        http.refused_full += counts.refused_full;
+        http.refused_address += counts.refused_address;
+        http.refused_rate += counts.refused_rate;
+    }
+    let labels = |gate| ["full", "address", "rate"].map(|reason| [("gate", gate), ("reason", reason)]);
+    let counts = |gate: &net::GateCounts| [gate.refused_full, gate.refused_address, gate.refused_rate];
+    let (labels, counts) =
+        ([labels("xmpp"), labels("http")].concat(), [counts(&gate), counts(&http)].concat());
+    let values: Vec<(Labels<'_>, f64)> =
+        labels.iter().zip(counts).map(|(labels, n)| (&labels[..], n as f64)).collect();
+    page.counter("throng_connections_refused", None, "Connections that a gate refused", &values)?;
+    page.counter(
+        "throng_accept_waits",
+        None,
+        "Times that a listener stopped accepting because too many connections had no session yet",
+        &[(&[], gate.waited as f64)],
+    )?;
+    let mut kinds: Vec<(&str, f64)> = Vec::new();
+    for door in running.doors.iter().chain(&running.http_doors) {
+        let (kind, streams) = (door.listen.kind.name(), door.port.streams() as f64);
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, sum)) => *sum += streams,
+            None => kinds.push((kind, streams)),
+        }
+    }
+    let labels: Vec<[(&'static str, &str); 1]> =
+        kinds.iter().map(|(kind, _)| [("listener", *kind)]).collect();
+    let values: Vec<(Labels<'_>, f64)> = labels.iter().zip(&kinds).map(|(l, (_, n))| (&l[..], *n)).collect();
+    page.gauge(
+        "throng_listener_streams",
+        None,
+        "Open streams by the kind of listener that they came through",
+        &values,
+    )?;
+    let [read, written] = net::traffic().map(|bytes| bytes as f64);
+    page.counter(
+        "throng_network",
+        Some(Unit::Bytes),
+        "Bytes read from and written to clients' sockets",
+        &[(&[("direction", "in")], read), (&[("direction", "out")], written)],
+    )
+}
+
+fn web(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
+    let (http, bosh) = (running.web.http.counts(), running.web.bosh.counts());
+    for (name, help, value) in [
+        (
+            "throng_http_connections",
+            "HTTP connections that are new or those of BOSH",
+            http.connections as f64,
+        ),
+        ("throng_http_pages", "HTTP connections for pages and the API", running.web.pages() as f64),
+        (
+            "throng_bosh_sessions",
+            "Sessions of BOSH, those that are not logged in yet included",
+            bosh.sessions as f64,
+        ),
+        ("throng_bosh_held_requests", "Requests of BOSH that wait for an answer", bosh.held as f64),
+    ] {
+        page.gauge(name, None, help, &[(&[], value)])?;
+    }
+    for (name, help, value) in [
+        ("throng_http_requests", "HTTP requests for BOSH and WebSocket", http.requests),
+        (
+            "throng_http_refused",
+            "HTTP requests that were malformed, too large, or of a page that may not",
+            http.refused,
+        ),
+        ("throng_http_late", "HTTP connections that were too slow with a request or with reading", http.late),
+        ("throng_http_upgraded", "HTTP connections that became a WebSocket", http.upgraded),
+        ("throng_http_handed_over", "HTTP connections that went on to pages and the API", http.handed_over),
+        ("throng_bosh_requests", "Requests of BOSH", bosh.requests),
+        (
+            "throng_bosh_replays",
+            "Requests of BOSH that had been received before: a connection broke",
+            bosh.replays,
+        ),
+        ("throng_bosh_reordered", "Requests of BOSH that overtook one with a lower id", bosh.reordered),
+        ("throng_bosh_unknown", "Requests of BOSH for sessions that do not exist", bosh.unknown),
+        ("throng_bosh_sessions_created", "Sessions of BOSH that were created", bosh.created),
+        ("throng_bosh_sessions_refused", "Sessions of BOSH that were refused", bosh.refused),
+    ] {
+        page.counter(name, None, help, &[(&[], value as f64)])?;
+    }
+    let labels: Vec<([(&'static str, &str); 1], f64)> =
+        bosh.ended().map(|(reason, n)| ([("reason", reason)], n as f64)).collect();
+    let values: Vec<(Labels<'_>, f64)> = labels.iter().map(|(labels, n)| (&labels[..], *n)).collect();
+    page.counter(
+        "throng_bosh_sessions_ended",
+        None,
+        "Sessions of BOSH that ended, by what ended them",
+        &values,
+    )
+}
+
+fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
+    let (operations, database) = (&running.wired.operations, &running.wired.database);
+    let parts = operations.all().iter().map(|one| (one.name, one.time.clone())).collect();
+    page.histograms(
+        "throng_store_operation",
+        Some(Unit::Seconds),
+        "Storage operations by method, from the call to the answer, waits included",
+        &Histograms::by("operation", parts, MICROSECOND),
+    )?;
+    let mut failures: Vec<([(&'static str, &str); 2], f64)> = Vec::new();
+    for one in operations.all() {
+        let seen = one.failures().filter(|(_, count)| *count > 0);
+        failures.extend(seen.map(|(kind, n)| ([("operation", one.name), ("kind", kind.name())], n as f64)));
+    }
+    if failures.is_empty() {
+        failures.push(([("operation", "logins.login"), ("kind", "timeout")], 0.0));
+    }
+    let values: Vec<(Labels<'_>, f64)> = failures.iter().map(|(labels, n)| (&labels[..], *n)).collect();
+    page.counter(
+        "throng_store_failures",
+        None,
+        "Storage operations that failed, by method and kind",
+        &values,
+    )?;
+    page.gauge(
+        "throng_store_running",
+        None,
+        "Storage operations that wait or run",
+        &[(&[], operations.running() as f64)],
+    )?;
+    page.counter(
+        "throng_store_round_trips",
+        None,
+        "Statements sent to the database",
+        &[(&[], database.round_trips() as f64)],
+    )?;
+    page.counter(
+        "throng_store_commits",
+        None,
+        "Transactions committed",
+        &[(&[], database.commits() as f64)],
+    )?;
+    let figures = database.figures();
+    let pools = figures.pools.iter().map(|pool| (pool.name, pool.wait.clone())).collect();
+    page.histograms(
+        "throng_store_pool_wait",
+        Some(Unit::Seconds),
+        "Waits for a connection to the database, by pool; the writer and the login lanes keep theirs, so the pool of reads is the one to look at",
+        &Histograms::by("pool", pools, MICROSECOND),
+    )?;
+    let labels: Vec<[[(&'static str, &str); 2]; 3]> = figures
+        .pools
+        .iter()
+        .map(|pool| ["size", "used", "waiting"].map(|state| [("pool", pool.name), ("state", state)]))
+        .collect();
+    let mut values: Vec<(Labels<'_>, f64)> = Vec::new();
+    for (pool, labels) in figures.pools.iter().zip(&labels) {
+        let numbers = [pool.size, pool.used, pool.waiting];
+        values.extend(labels.iter().zip(numbers).map(|(labels, n)| (&labels[..], n as f64)));
+    }
+    page.gauge(
+        "throng_store_pool_connections",
+        None,
+        "Connections to the database: how many there may be, are in use, and are waited for",
+        &values,
+    )?;
+    page.gauge(
+        "throng_store_waiting",
+        None,
+        "Requests in front of the database, by queue",
+        &[
+            (&[("queue", "writes")], figures.writes_waiting as f64),
+            (&[("queue", "logins")], figures.logins_waiting as f64),
+            (&[("queue", "reads")], figures.reads as f64),
+        ],
+    )?;
+    page.gauge(
+        "throng_store_write_queue",
+        Some(Unit::Bytes),
+        "Bytes of writes in front of the database",
+        &[(&[], figures.write_bytes as f64)],
+    )?;
+    page.histograms(
+        "throng_store_commit",
+        Some(Unit::Seconds),
+        "Transactions of the writer, from beginning to commit",
+        &Histograms::one(&figures.commit_time, MICROSECOND),
+    )?;
+    page.histograms(
+        "throng_store_commit_requests",
+        None,
+        "Requests that shared a transaction",
+        &Histograms::one(&figures.commit_size, 1.0),
+    )
+}
+
+fn runtime(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
+    let lag = running.vitals.lag();
+    page.gauge(
+        "throng_lag",
+        Some(Unit::Seconds),
+        "How late the last sweep was",
+        &[(&[], lag.last.as_secs_f64())],
+    )?;
+    page.gauge(
+        "throng_lag_max",
+        Some(Unit::Seconds),
+        "How late the latest sweep of a minute was",
+        &[(&[], lag.worst.as_secs_f64())],
+    )?;
+    page.histograms(
+        "throng_event_loop_lag",
+        Some(Unit::Seconds),
+        "How late probes of the runtime were that are due ten times a second; up to a millisecond is the timer's own",
+        &Histograms::one(running.vitals.probes(), MICROSECOND),
+    )?;
+    let runtime = tokio::runtime::Handle::try_current().map(|handle| handle.metrics());
+    let (tasks, queued, workers) =
+        runtime.map_or((0, 0, 0), |m| (m.num_alive_tasks(), m.global_queue_depth(), m.num_workers()));
+    page.gauge("throng_runtime_tasks", None, "Tasks that are alive", &[(&[], tasks as f64)])?;
+    page.gauge(
+        "throng_runtime_queue",
+        None,
+        "Tasks that wait in the queue that all threads share",
+        &[(&[], queued as f64)],
+    )?;
+    page.gauge("throng_runtime_workers", None, "Threads that serve streams", &[(&[], workers as f64)])?;
+    let lines = running.log().counts();
+    let labels = lines.map(|(level, _)| [("level", level)]);
+    let values: Vec<(Labels<'_>, f64)> =
+        labels.iter().zip(lines).map(|(l, (_, n))| (&l[..], n as f64)).collect();
+    page.counter("throng_log_lines", None, "Lines written to the log", &values)
+}
+
+fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
+    let seen = Process::look();
+    let version = running.wired.node.version;
+    page.gauge(
+        "throng_build_info",
+        None,
+        "The version that runs; always 1",
+        &[(&[("version", version)], 1.0)],
+    )?;
+    page.gauge(
+        "throng_ready",
+        None,
+        "Whether the node takes clients",
+        &[(&[], f64::from(u8::from(running.is_ready())))],
+    )?;
+    let [anonymous, file, shared] = seen.resident.map(|bytes| bytes as f64);
+    page.gauge("throng_memory", Some(Unit::Bytes), "Resident memory by what it is for: anonymous was allocated, file is the program, shared is the database's index of its journal", &[
+        (&[("kind", "anonymous")], anonymous),
+        (&[("kind", "file")], file),
+        (&[("kind", "shared")], shared),
+    ])?;
+    page.gauge(
+        "process_resident_memory_bytes",
+        None,
+        "Resident memory",
+        &[(&[], process::resident() as f64)],
+    )?;
+    page.gauge(
+        "process_virtual_memory_bytes",
+        None,
+        "Size of the address space",
+        &[(&[], seen.virtual_bytes as f64)],
+    )?;
+    page.counter("process_cpu_seconds", None, "Time on CPUs", &[(&[], process::cpu_seconds())])?;
+    page.gauge(
+        "process_start_time_seconds",
+        None,
+        "Start of the process, since 1970",
+        &[(&[], running.started() as f64)],
+    )?;
+    page.gauge("process_open_fds", None, "Open files and sockets", &[(&[], seen.open_files as f64)])?;
+    page.gauge(
+        "process_max_fds",
+        None,
+        "Files and sockets that may be open",
+        &[(&[], seen.most_files as f64)],
+    )?;
+    page.gauge("process_threads", None, "Threads", &[(&[], seen.threads as f64)])
+}
+
+/// Puts the figures of a node behind its registry.
+pub(crate) fn register(running: &Arc<Running>) {
+    let figures = Figures(Arc::downgrade(running));
+    running.wired.registry.lock().register_collector(Box::new(figures));
+}
