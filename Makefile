@@ -16,14 +16,18 @@ CONFIG ?=
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: all run build test clients lint bench bench-peers bench-load fuzz help
+.PHONY: all run build test clients chat lint bench bench-peers bench-load fuzz help
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
-build:
+build: chat
 	$(CARGO) build --release -p throng-server
+
+# The library of the page /chat, from npm if npm is there.
+chat:
+	@chat/fetch.sh $(TARGET)
 
 run: build
 	@echo "Starting $(TARGET)/release/throng; its address, and at the first start the administrator's password, follow."
@@ -36,7 +40,7 @@ clients:
 
 # The program first: the tests with real clients start it. Built together with the tests, so that both use the
 # same features of each dependency; building the server alone would compile half of them twice.
-test: clients
+test: clients chat
 	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace
 

@@ -7,8 +7,10 @@
 //! The trap: whoever can reach the port can send anything. Every route says who may use it.
 
 mod accounts;
+mod assets;
 mod audit;
 pub mod auth;
+mod chat;
 pub mod commands;
 mod console;
 mod domains;
@@ -79,6 +81,7 @@ impl Api {
 pub fn router(api: Arc<Api>) -> Router {
     Router::new()
         .merge(health::routes())
+        .merge(chat::routes())
         .merge(host_meta::routes())
         .merge(console::routes())
         .merge(v1(&api))
