@@ -1,4 +1,5 @@
-//! The plays of `plays/`, acted over memory against a node with every feature and its defaults, as on TCP and by WebSocket.
+//! The plays of `plays/`, acted over memory against a node with every feature and its defaults, as on TCP, by WebSocket
+//! and by BOSH.
 //!
 //! One test a play, so that a failure has the play's name. The syntax is described at `testkit::play`; the same files run
 //! against a server on a port by `cargo xtask plays --against HOST:PORT`.
@@ -18,12 +19,18 @@ macro_rules! plays {
         const PLAYS: &[&str] = &[$(stringify!($name)),*];
         $(#[test]
         fn $name() {
-            act(stringify!($name), false);
+            act(stringify!($name), Way::Plain);
         })*
         mod websocket {
             $(#[test]
             fn $name() {
-                super::act(stringify!($name), true);
+                super::act(stringify!($name), super::Way::WebSocket);
+            })*
+        }
+        mod bosh {
+            $(#[test]
+            fn $name() {
+                super::act(stringify!($name), super::Way::Bosh);
             })*
         }
     };
@@ -84,15 +91,28 @@ fn play(name: &str) -> Play {
     parse(name, &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn act(name: &str, websocket: bool) {
+/// How the clients of a play come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Plain,
+    WebSocket,
+    Bosh,
+}
+
+fn act(name: &str, way: Way) {
     // Its server shows channel binding, which there is none of where a proxy has the TLS.
-    if websocket && name == "sasl2" {
+    if way != Way::Plain && name == "sasl2" {
+        return;
+    }
+    // Each request is a sign of life, so the server asks for none.
+    if way == Way::Bosh && name == "ping_silence" {
         return;
     }
     let play = play(name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let wire = Setup { features: ALL.to_vec(), websocket, ..Setup::default() }.start();
+        let (websocket, bosh) = (way == Way::WebSocket, way == Way::Bosh);
+        let wire = Setup { features: ALL.to_vec(), websocket, bosh, ..Setup::default() }.start();
         if let Err(error) = run(&play, &Stage::Memory(Box::new(wire))).await {
             panic!("{}\n{error}", play.title);
         }

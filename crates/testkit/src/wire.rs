@@ -7,6 +7,7 @@
 //! Left out: server-to-server streams. The trap: after [`Wire::advance`] or a wish to the node, the connections run
 //! only when the test awaits; [`settle`] lets them.
 
+mod bosh;
 mod client;
 mod tls;
 mod websocket;
@@ -57,6 +58,9 @@ pub struct Setup {
     /// Clients over pipes come by WebSocket, through a proxy that has TLS with them and is trusted. They speak the text of a
     /// document all the same; it is framed on the way.
     pub websocket: bool,
+    /// Clients over pipes come by BOSH instead, without HTTP and over encrypted connections. They speak the text of a document,
+    /// too.
+    pub bosh: bool,
 }
 
 impl Default for Setup {
@@ -78,6 +82,7 @@ impl Default for Setup {
             certificates: true,
             client_authority: None,
             websocket: false,
+            bosh: false,
         }
     }
 }
@@ -109,6 +114,7 @@ pub struct Wire {
     pub port: SharedPort,
     counted: Arc<Counted>,
     websocket: bool,
+    bosh: bool,
     domain: &'static str,
     certificate: Option<Vec<u8>>,
 }
@@ -175,7 +181,7 @@ impl Wire {
         let secret = Secret::new(*b"the same over restarts");
         let service = Service::new(node.clone(), tls, setup.policy.clone(), &secret, domain.to_owned());
         let gate = Gate::new(GateLimits::default());
-        let websocket = setup.websocket;
+        let (websocket, bosh) = (setup.websocket, setup.bosh);
         Wire {
             node,
             clock,
@@ -185,6 +191,7 @@ impl Wire {
             port: Arc::new(port),
             counted,
             websocket,
+            bosh,
             domain,
             certificate,
         }
@@ -255,17 +262,38 @@ impl Wire {
     }
 
     fn over(&self, stream: Stream, there: Pipe) -> Client {
+        self.client(Box::new(self.served(stream, there)))
+    }
+
+    fn served(&self, stream: Stream, there: Pipe) -> Box<dyn net::Duplex> {
+        if self.bosh {
+            return self.posted(stream.facts().peer);
+        }
         let (stream, io) = self.framed(stream, there);
         self.serve(stream);
-        self.client(Box::new(io))
+        io
+    }
+
+    /// A client that sends requests, and a table for its session.
+    fn posted(&self, peer: std::net::SocketAddr) -> Box<dyn net::Duplex> {
+        let (service, gate) = (self.service.clone(), self.gate.clone());
+        let start = Box::new(move |stream: Stream| {
+            let Ok(pass) = gate.enter(stream.facts().peer.ip()) else { return false };
+            tokio::runtime::Handle::current().spawn(Connection::new(stream, pass, service.clone()));
+            true
+        });
+        // As often as it likes: the clock stands still.
+        let settings =
+            net::bosh::Settings { requests_per_second: 0, polling: 0, ..net::bosh::Settings::default() };
+        let sessions = net::bosh::Sessions::new(settings, self.clock.clone(), start);
+        let origin = net::bosh::Origin { peer, port: self.port.clone(), secure: true };
+        Box::new(bosh::Posted::new(sessions, origin))
     }
 
     /// A stream over memory as the setup wants it, driven already, and the client's end, which speaks the text of a document.
     pub fn dial(&self) -> Box<dyn net::Duplex> {
         let (stream, there) = Stream::memory(self.port.clone(), PIPE);
-        let (stream, io) = self.framed(stream, there);
-        self.serve(stream);
-        io
+        self.served(stream, there)
     }
 
     fn framed(&self, mut stream: Stream, there: Pipe) -> (Stream, Box<dyn net::Duplex>) {

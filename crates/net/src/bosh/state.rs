@@ -352,12 +352,15 @@ impl State {
         let held = Held { rid, ticket, since: now, waker: None, live: true };
         self.accept(agreed, held, items, rest, now, wakes);
         while let Some(at) = self.early.iter().position(|early| early.rid == self.last + 1) {
-            let Early { rid, ticket, since, waker, live, items, rest, key, newkey } = self.early.remove(at);
-            self.accept(agreed, Held { rid, ticket, since, waker, live }, items, rest, now, wakes);
-            if !self.proven(agreed, rid, key.as_deref(), newkey.as_deref()) {
-                // Nothing of it was read: the stream sees its end first.
+            let mut early = self.early.remove(at);
+            let (key, newkey) = (early.key.take(), early.newkey.take());
+            if !self.proven(agreed, early.rid, key.as_deref(), newkey.as_deref()) {
+                // It has its place among those that are told.
+                self.early.push(early);
                 return self.fail(End::Sequence, wakes);
             }
+            let Early { rid, ticket, since, waker, live, items, rest, .. } = early;
+            self.accept(agreed, Held { rid, ticket, since, waker, live }, items, rest, now, wakes);
         }
         if self.starved || !self.inbox.is_empty() {
             self.wake_task(wakes);
@@ -540,7 +543,7 @@ impl State {
         }
     }
 
-    /// The session ends because of a request or of silence.
+    /// The session ends because of a request or of silence. What was accepted before is still for the stream to read.
     pub(super) fn fail(&mut self, end: End, wakes: &mut Wakes) -> Reply {
         let others = if end == End::Shutdown { Condition::SystemShutdown } else { Condition::OtherRequest };
         for held in std::mem::take(&mut self.held).into_iter().filter(|held| held.live) {
@@ -549,7 +552,6 @@ impl State {
         for early in std::mem::take(&mut self.early).into_iter().filter(|early| early.live) {
             self.give(early.ticket, others.body(), early.waker, wakes);
         }
-        self.inbox = Vec::new();
         self.cache = Vec::new();
         self.over = Over::Lost;
         wakes.add(self.task.take());

@@ -223,7 +223,7 @@ fn keys_are_asked_for_again_when_a_request_is_sent_again() {
     let mut second = open.post_rid(rid + 2, key, "<iq/>");
     assert_eq!(terminated(&open.post_rid(rid + 1, key, "<message/>").text()), "item-not-found");
     assert_eq!(terminated(&second.text()), "other-request");
-    assert_eq!(open.server.turn(), [Got::Eof]);
+    assert_eq!(open.server.turn(), [element("<message/>"), Got::Eof], "the one with the right key");
 }
 
 #[test]
