@@ -80,8 +80,8 @@ struct Run {
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "Plan (wins over the plan's own values)")]
 struct Shape {
-    /// Address of the server; several are used in turn. Without a port: 5222.
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Address of the server; several are used in turn. Without a port: 5222. http://HOST:PORT/PATH is BOSH, ws://HOST:PORT/PATH WebSocket; https and wss the same with TLS.
+    #[arg(long, value_name = "HOST:PORT|URL")]
     target: Vec<String>,
     /// The XMPP domain. Default: the plan's, or the host of --target if it is a name, or localhost.
     #[arg(long)]
@@ -89,6 +89,9 @@ struct Shape {
     /// Connections at one time.
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
+    /// Sockets of all users of BOSH together; beyond them one is closed as soon as it has no request. Default: two each.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    sockets: Option<u32>,
     /// How many times faster than the plan says everything goes.
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     time_scale: f64,

@@ -6,7 +6,8 @@
 //! samples the server ([`host`]), shows it ([`view`]) and writes it down ([`report`]).
 //!
 //! It shares `jid`, `xml` and `stanza` with the server and nothing else: a bug that both sides share would hide itself.
-//! Left out: MUC, PubSub, BOSH and WebSocket; a plan that asks for them is refused by name before the run.
+//! A stream goes over TCP, BOSH or WebSocket ([`web`]), plain or with TLS.
+//! Left out: MUC and PubSub; a plan that asks for them is refused by name before the run.
 //!
 //! Trap: arrivals and messages are due by the clock, whatever the server does, and every latency counts from the
 //! due time. Never measure from the moment of sending: a generator that is late would then look like a fast server.
@@ -23,3 +24,4 @@ pub mod sasl;
 pub mod socket;
 pub mod tsung;
 pub mod view;
+pub mod web;

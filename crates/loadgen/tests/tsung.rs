@@ -94,7 +94,7 @@ mod accepted {
     use super::compare;
 
     scenarios!(true: simple legacy roster csv variables loops tls starttls register phases global change_type ignored
-        options thinktime thinktime_override presence anonymous included);
+        options thinktime thinktime_override presence anonymous included bosh over_websocket);
 
     #[test]
     fn matches() {
@@ -105,5 +105,5 @@ mod accepted {
 mod refused {
     use super::compare;
 
-    scenarios!(false: muc pubsub bosh websocket http http_within jsonpath erlang digest wrong order accounts);
+    scenarios!(false: muc pubsub mixed websocket http http_within jsonpath erlang digest wrong order accounts);
 }

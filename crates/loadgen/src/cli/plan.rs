@@ -88,8 +88,10 @@ fn host_as_domain(shape: &Shape, arguments: &mut Arguments) {
     }
 }
 
-/// The host of `HOST:PORT`, unless it is an address.
+/// The host of `HOST:PORT` or of a URL, unless it is an address.
 fn host(target: &str) -> Option<String> {
+    let target =
+        target.split_once("://").map_or(target, |(_, rest)| rest.split('/').next().unwrap_or_default());
     let host = target.rsplit_once(':').map_or(target, |(host, _)| host);
     let named = !host.is_empty() && !host.contains(':') && host.parse::<std::net::IpAddr>().is_err();
     named.then(|| host.to_owned())
@@ -97,7 +99,27 @@ fn host(target: &str) -> Option<String> {
 
 fn arguments(shape: &Shape) -> Result<Arguments> {
     let mut addresses = Vec::new();
+    let mut endpoint = None;
     for target in &shape.target {
+        let wrong = |sentence: String| anyhow::anyhow!("--target: {sentence}");
+        if let Some(found) = plan::endpoint(target) {
+            let found = found.map_err(wrong)?;
+            addresses.extend(found.addresses.iter().copied());
+            let same = |other: &plan::Endpoint| {
+                (other.transport, other.security, &other.path)
+                    == (found.transport, found.security, &found.path)
+            };
+            anyhow::ensure!(
+                endpoint.as_ref().is_none_or(same) && (endpoint.is_some() || addresses.len() == 1),
+                "--target {target}: all targets must be spoken to in the same way"
+            );
+            endpoint.get_or_insert(found);
+            continue;
+        }
+        anyhow::ensure!(
+            endpoint.is_none(),
+            "--target {target}: all targets must be spoken to in the same way"
+        );
         addresses
             .extend(plan::addresses(target).map_err(|sentence| anyhow::anyhow!("--target: {sentence}"))?);
     }
@@ -126,6 +148,8 @@ fn arguments(shape: &Shape) -> Result<Arguments> {
         message_size: shape.size,
         in_flight: shape.in_flight,
         addresses,
+        endpoint,
+        sockets: shape.sockets,
         domain: shape.domain.clone(),
         security: shape.tls,
         tls: tls(shape)?,

@@ -313,6 +313,7 @@ impl Merger {
                 total.histogram = histogram.to_sparse();
             }
         }
+        self.run.steps = crate::report::steps::steps(&self.run);
         self.run
     }
 }

@@ -44,6 +44,7 @@ fn small_plan() -> Plan {
             security: Security::None,
             tls: Tls::default(),
             sources: Vec::new(),
+            web: Default::default(),
         },
         accounts: Accounts {
             source: AccountSource::Pattern { prefix, first: 0, count: 100, stride: 1, password },

@@ -231,6 +231,7 @@ mod tests {
                 security: Default::default(),
                 tls: Default::default(),
                 sources: vec![],
+                web: Default::default(),
             },
             accounts: Accounts { source: AccountSource::Anonymous { count: 1 }, domain: String::new() },
             phases,

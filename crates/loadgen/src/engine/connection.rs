@@ -1,4 +1,5 @@
-//! A user's connection: connect, read, cut into elements, write, end.
+//! A user's connection: connect, read, cut into elements, write, end. What BOSH does otherwise is in [`super::bosh`], what
+//! WebSocket does in [`super::websocket`].
 //!
 //! Trap: a user can end in the middle of its own input (an error in an element ends it), so the slot is looked at again
 //! after every element.
@@ -9,13 +10,14 @@ use std::net::SocketAddr;
 use rustix::event::epoll::{self, EventFlags};
 use xml::{Limits, Scan};
 
+use super::program::Op;
 use super::run::{Engine, Stage};
 use super::user::{
-    AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, MANAGEABLE, NOBODY, SLOW, User, Wait,
+    AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, MANAGEABLE, NOBODY, SLOW, UPGRADED, User, Wait,
 };
 use crate::clock::now_us;
 use crate::measure::{Counter, Gauge, Timing};
-use crate::plan::Security;
+use crate::plan::{Security, Step, Transport};
 use crate::socket::{Options, ReadEnd, Socket};
 
 /// What one element may be: rosters of thousands of contacts come in one.
@@ -56,13 +58,33 @@ impl Engine {
 
     /// Begins to connect. What is measured counts from `due` of the user.
     pub(super) fn connect(&mut self, slot: u32) {
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        if self.plan.target.web.transport == Transport::Bosh {
+            return self.connect_bosh(slot, turn);
+        }
+        match self.open_socket(slot, turn, u64::from(slot)) {
+            Ok(socket) => {
+                let user = &mut self.users[slot as usize];
+                user.socket = Some(socket);
+                user.wait = Wait::Connected;
+                user.flags &= !(CONNECTED | BLOCKED | CLOSED | UPGRADED);
+                user.framed = 0;
+                user.scanner = xml::Scanner::new();
+                user.set(BLOCKED, true);
+                self.limit(slot, self.plan.options.connect_timeout_ms);
+            }
+            Err(error) => self.connect_failed(slot, &error),
+        }
+    }
+
+    /// Begins to connect a socket of `slot`. Its events come with `data`.
+    pub(super) fn open_socket(&mut self, slot: u32, turn: usize, data: u64) -> io::Result<Socket> {
         let addresses =
             match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
                 Some((addresses, _)) => addresses.as_slice(),
                 None => &self.plan.target.addresses,
             };
-        let turn = self.next_turn;
-        self.next_turn += 1;
         let to = addresses[turn % addresses.len()];
         let sources = if self.assignment.sources.is_empty() {
             &self.plan.target.sources
@@ -75,27 +97,14 @@ impl Engine {
             receive_buffer: self.plan.options.receive_buffer.map(|bytes| bytes as usize),
             send_buffer: self.plan.options.send_buffer.map(|bytes| bytes as usize),
         };
-        let socket = Socket::connect(to, source, &options).and_then(|socket| {
-            let data = epoll::EventData::new_u64(u64::from(slot));
-            epoll::add(&self.epoll, &socket, data, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP)?;
-            Ok(socket)
-        });
-        match socket {
-            Ok(socket) => {
-                self.open += 1;
-                let user = &mut self.users[slot as usize];
-                user.socket = Some(socket);
-                user.wait = Wait::Connected;
-                user.flags &= !(CONNECTED | BLOCKED | CLOSED);
-                user.scanner = xml::Scanner::new();
-                user.set(BLOCKED, true);
-                self.limit(slot, self.plan.options.connect_timeout_ms);
-            }
-            Err(error) => self.connect_failed(slot, &error),
-        }
+        let socket = Socket::connect(to, source, &options)?;
+        let data = epoll::EventData::new_u64(data);
+        epoll::add(&self.epoll, &socket, data, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP)?;
+        self.open += 1;
+        Ok(socket)
     }
 
-    fn connect_failed(&mut self, slot: u32, error: &io::Error) {
+    pub(super) fn connect_failed(&mut self, slot: u32, error: &io::Error) {
         self.drop_socket(slot);
         self.record.add(Counter::ConnectErrors, 1);
         let kind = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
@@ -125,10 +134,14 @@ impl Engine {
         }
     }
 
-    /// Something happened on the socket of `slot`.
-    pub(super) fn event(&mut self, slot: u64, flags: EventFlags) {
+    /// Something happened on a socket: `data` has the slot in its lower half, and what [`super::bosh`] wants in the upper.
+    pub(super) fn event(&mut self, data: u64, flags: EventFlags) {
+        let slot = data as u32;
         let Some(user) = self.users.get(slot as usize) else { return };
-        let slot = slot as u32;
+        if user.bosh.is_some() {
+            self.line_event(slot, data >> 32, flags);
+            return self.flush();
+        }
         let Some(socket) = &user.socket else { return };
         if !user.is(CONNECTED) {
             if let Err(error) = socket.connect_result() {
@@ -160,8 +173,22 @@ impl Engine {
         if self.security(slot) == Security::Direct {
             self.start_tls(slot, true);
         } else {
+            self.begin_stream(slot);
+        }
+    }
+
+    /// The connection carries bytes: the stream begins, behind the upgrade where WebSocket is spoken.
+    fn begin_stream(&mut self, slot: u32) {
+        if self.plan.target.web.transport == Transport::WebSocket {
+            self.upgrade(slot);
+        } else {
             self.open_stream(slot);
         }
+    }
+
+    /// What is offered by ALPN when TLS comes first.
+    pub(super) fn alpn(&self) -> &'static [u8] {
+        if self.plan.target.web.transport.is_web() { b"http/1.1" } else { b"xmpp-client" }
     }
 
     /// EPOLLOUT is not needed any more.
@@ -186,13 +213,14 @@ impl Engine {
 
     /// Begins TLS; the handshake goes on with what is read.
     pub(super) fn start_tls(&mut self, slot: u32, direct: bool) {
+        let alpn = direct.then(|| self.alpn());
         let user = &mut self.users[slot as usize];
         user.wait = Wait::Handshake;
         let (Some(client), Some(socket)) = (&self.tls, &mut user.socket) else {
             self.login_failed(slot, "login:tls", "TLS is not set up");
             return;
         };
-        let begun = socket.start_tls(client, &self.plan.target.domain, direct, &mut self.scratch);
+        let begun = socket.start_tls(client, &self.plan.target.domain, alpn, &mut self.scratch);
         user.login().since = now_us();
         match begun {
             Ok(written) => self.watch(slot, written.blocked),
@@ -218,7 +246,8 @@ impl Engine {
             if established {
                 self.handshake_done(slot);
             }
-            let left = self.elements(slot, &input);
+            let web = self.plan.target.web.transport == Transport::WebSocket;
+            let left = if web { self.frames(slot, &mut input) } else { self.elements(slot, &input) };
             let user = &mut self.users[slot as usize];
             let same = user.socket.is_some() && user.epoch == epoch;
             if same && left < input.len() {
@@ -254,7 +283,7 @@ impl Engine {
         }
         let took = now - user.login().since;
         self.record.time(Timing::Tls, took);
-        self.open_stream(slot);
+        self.begin_stream(slot);
     }
 
     /// Handles the complete elements of `input`; returns where the rest begins.
@@ -276,6 +305,7 @@ impl Engine {
                 Ok(Scan::Element { start, end }) => {
                     let element = &input[at + start..at + end];
                     at += end;
+                    self.answer_bytes = element.len();
                     self.element(slot, element);
                     // RFC 6120 section 5.4.3.3: what stands behind <proceed/> was not protected.
                     if self.users[slot as usize].wait == Wait::Handshake && at < input.len() {
@@ -321,24 +351,31 @@ impl Engine {
         while let Some(slot) = self.dirty.pop() {
             let user = &mut self.users[slot as usize];
             user.set(DIRTY, false);
-            if !user.is(BLOCKED) {
+            if user.bosh.is_some() {
+                self.flush_bosh(slot);
+            } else if !user.is(BLOCKED) {
                 self.write(slot);
             }
         }
     }
 
     fn write(&mut self, slot: u32) {
+        if self.users[slot as usize].is(UPGRADED) {
+            self.frame(slot);
+        }
         let user = &mut self.users[slot as usize];
+        let whole = if user.is(UPGRADED) { user.framed as usize } else { user.out.len() };
         let Some(socket) = &mut user.socket else { return };
-        match socket.write(&user.out, &mut self.scratch) {
+        match socket.write(&user.out[..whole], &mut self.scratch) {
             Ok(written) => {
+                user.framed = user.framed.saturating_sub(written.taken as u32);
+                let blocked = written.blocked || written.taken < whole;
                 if written.taken >= user.out.len() {
                     // The buffer goes back to the allocator: a quiet user has none.
                     user.out = Vec::new();
                 } else {
                     user.out.drain(..written.taken);
                 }
-                let blocked = written.blocked || !user.out.is_empty();
                 self.watch(slot, blocked);
             }
             Err(error) => self.ended(slot, Some(&error)),
@@ -348,15 +385,17 @@ impl Engine {
     /// The connection is gone, in order or not.
     pub(super) fn ended(&mut self, slot: u32, error: Option<&io::Error>) {
         let user = &mut self.users[slot as usize];
-        if user.socket.is_none() {
+        if !user.is_open() {
             return;
         }
         if user.is(CLOSED) {
             let wait = user.wait;
             self.drop_socket(slot);
             // Either the session is over, or it goes on with another connection.
-            if wait == Wait::Closing {
-                self.free(slot);
+            match wait {
+                Wait::Closing => self.free(slot),
+                Wait::Parting => self.parted(slot),
+                _ => {}
             }
             return;
         }
@@ -382,20 +421,24 @@ impl Engine {
     /// Closes the socket without a word.
     pub(super) fn drop_socket(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
-        let Some(socket) = user.socket.take() else { return };
-        self.open -= 1;
-        drop(socket);
-        if user.is(CONNECTED) {
-            self.record.shift(Gauge::Connected, -1);
+        if !user.is_open() {
+            return;
         }
+        if let Some(socket) = user.socket.take() {
+            self.open -= 1;
+            drop(socket);
+            if user.is(CONNECTED) {
+                self.record.shift(Gauge::Connected, -1);
+            }
+        }
+        self.drop_bosh(slot);
         self.offline(slot);
         let user = &mut self.users[slot as usize];
         user.epoch = user.epoch.wrapping_add(1);
         user.out = Vec::new();
         user.partial = Vec::new();
-        user.set(BLOCKED, false);
-        user.set(CONNECTED, false);
-        user.set(MANAGEABLE, false);
+        user.framed = 0;
+        user.flags &= !(BLOCKED | CONNECTED | MANAGEABLE | UPGRADED);
         self.timers.limit(slot, 0);
     }
 
@@ -416,7 +459,9 @@ impl Engine {
     /// Closes the stream in order. The session ends when the peer has closed too.
     pub(super) fn leave(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
-        if user.socket.is_none() || !user.is(CONNECTED) {
+        // A session of BOSH that is not there yet has no end.
+        let unborn = user.bosh.as_ref().is_some_and(|bosh| !bosh.is_created());
+        if !user.is_open() || !user.is(CONNECTED) || unborn {
             // It has closed its stream before, and that was its plan.
             user.set(CLOSED, true);
             self.free(slot);
@@ -433,8 +478,20 @@ impl Engine {
         self.offline(slot);
         let user = &mut self.users[slot as usize];
         user.set(CLOSED, true);
-        user.out.extend_from_slice(b"</stream:stream>");
+        match (&mut user.bosh, self.plan.target.web.transport) {
+            (Some(bosh), _) => bosh.wants_end(),
+            (None, Transport::WebSocket) => user.out.extend_from_slice(super::websocket::CLOSE),
+            (None, _) => user.out.extend_from_slice(b"</stream:stream>"),
+        }
         self.touch(slot);
+    }
+
+    /// The stream is closed on both sides and the session goes on.
+    fn parted(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        user.set(CLOSED, false);
+        user.login = None;
+        self.go_on(slot, now_us());
     }
 
     /// The session ends here and now, whatever state its connection is in.
@@ -485,6 +542,10 @@ impl Engine {
         match user.wait {
             Wait::Free | Wait::Pause | Wait::Retry | Wait::Meanwhile | Wait::Bounce | Wait::End => {}
             Wait::Closing => self.free(slot),
+            Wait::Parting => {
+                self.drop_socket(slot);
+                self.parted(slot);
+            }
             Wait::Connected => {
                 self.connect_failed(
                     slot,
@@ -498,6 +559,11 @@ impl Engine {
             _ => {
                 self.record.add(Counter::Timeouts, 1);
                 self.record.error("timeout");
+                match self.awaited(slot) {
+                    Some(Op::Step(Step::Roster)) => self.record.add(Counter::RosterErrors, 1),
+                    Some(Op::Step(Step::OpenSession)) => self.record.add(Counter::SessionErrors, 1),
+                    _ => {}
+                }
                 let limit = self.plan.options.answer_timeout_ms * 1_000;
                 self.judge(slot, limit.max(self.plan.options.acceptable_ms * 1_000 + 1));
                 if self.users[slot as usize].wait == Wait::Barrier {

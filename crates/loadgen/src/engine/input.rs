@@ -111,6 +111,7 @@ impl Engine {
                 self.record.time(Timing::MessageStored, took);
             } else {
                 self.record.time(Timing::Message, took);
+                self.record.add(Counter::MessageBytes, self.answer_bytes as u64);
                 self.judge(slot, took);
             }
         } else if delayed {
@@ -176,6 +177,7 @@ impl Engine {
         match kind {
             PresenceType::Available => {}
             PresenceType::Subscribe => return self.asked_to_subscribe(slot, bytes, head),
+            PresenceType::Error => return self.record.add(Counter::PresenceErrors, 1),
             _ => return,
         }
         let stamp = head.raw_id(bytes).and_then(|id| Stamp::read(id, self.assignment.run));
@@ -189,6 +191,7 @@ impl Engine {
             }
             let took = now.saturating_sub(stamp.due);
             self.record.time(Timing::PresenceEcho, took);
+            self.record.add(Counter::PresenceBytes, self.answer_bytes as u64);
             self.judge(slot, took);
         } else if same_clock
             && user.is(AVAILABLE)
@@ -265,6 +268,10 @@ impl Engine {
         // An error is an answer as well: a server that does not know pings has answered.
         self.record.time(timing, took);
         self.judge(slot, took);
+        if class == b'R' {
+            self.record.add(Counter::RosterBytes, self.answer_bytes as u64);
+            self.record.add(Counter::RosterErrors, u64::from(!good));
+        }
         if !good {
             let condition = super::negotiate::error_condition(bytes, &self.users[slot as usize].scope);
             self.record.error(&format!("{}:{condition}", timing.name()));

@@ -2,12 +2,14 @@
 //!
 //! Users arrive and act by the clock ([`arrivals`], [`timers`]); each is a small state machine ([`user`]) that walks through
 //! its flattened session ([`program`], [`steps`]), negotiates its stream ([`negotiate`]) and takes what arrives ([`input`]).
+//! Its bytes go over one socket ([`connection`]), in frames on it ([`websocket`]), or over two with requests ([`bosh`]).
 //! Messages are numbered and accounted for exactly ([`stamp`], [`tally`]).
 //!
 //! Left out: threads. A second core is used by a second worker. Trap: everything here shares one thread, so whatever takes
 //! long makes all users late; the loop's own turn is measured and reported for that reason.
 
 mod arrivals;
+mod bosh;
 mod connection;
 mod destination;
 mod input;
@@ -24,6 +26,7 @@ mod tally;
 mod text;
 mod timers;
 mod user;
+mod websocket;
 mod writer;
 
 use std::os::fd::BorrowedFd;

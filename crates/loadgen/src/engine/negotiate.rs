@@ -15,11 +15,16 @@ use super::run::Engine;
 use super::user::{Features, LOGGED_IN, MANAGEABLE, PAUSED, SESSION_OPEN, Wait};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
-use crate::plan::{AccountSource, Text};
+use crate::plan::{AccountSource, Text, Transport};
 use crate::sasl::{Binding, Exchange, Mechanism, choose, from_base64, to_base64};
 
 const SASL: &str = "urn:ietf:params:xml:ns:xmpp-sasl";
 const SM: &str = "urn:xmpp:sm:3";
+/// What stands before and behind the domain in a stream header.
+const HEADER: (&[u8], &[u8]) = (
+    b"<?xml version='1.0'?><stream:stream to='",
+    b"' version='1.0' xml:lang='en' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>",
+);
 
 impl Engine {
     /// Sends a stream header and waits for features.
@@ -28,11 +33,16 @@ impl Engine {
         user.scanner = xml::Scanner::new();
         user.wait = Wait::Features;
         user.login().since = now_us();
-        user.out.extend_from_slice(b"<?xml version='1.0'?><stream:stream to='");
+        if let Some(bosh) = &mut user.bosh {
+            bosh.wants_stream();
+            self.touch(slot);
+            return self.limit(slot, self.plan.options.answer_timeout_ms);
+        }
+        let web = self.plan.target.web.transport == Transport::WebSocket;
+        let (begin, end) = if web { super::websocket::OPEN } else { HEADER };
+        user.out.extend_from_slice(begin);
         xml::escape::attr(&self.plan.target.domain, &mut user.out);
-        user.out.extend_from_slice(
-            b"' version='1.0' xml:lang='en' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>",
-        );
+        user.out.extend_from_slice(end);
         self.touch(slot);
         self.limit(slot, self.plan.options.answer_timeout_ms);
     }
@@ -62,8 +72,14 @@ impl Engine {
         login.features = features;
         let resuming = login.resuming;
         let manageable = login.features.management;
+        let offers_login = !login.features.mechanisms.is_empty();
         user.set(MANAGEABLE, manageable);
-        self.record.time(Timing::Features, now - since);
+        // The first features of a session that is made over HTTP are the answer to its creation.
+        let begins = self.plan.target.web.transport.is_web() && offers_login;
+        self.record.time(if begins { Timing::Initiate } else { Timing::Features }, now - since);
+        if begins {
+            self.record.add(Counter::InitiateBytes, self.answer_bytes as u64);
+        }
         self.judge(slot, now - since);
         if resuming {
             return self.go_on_resuming(slot);
@@ -184,6 +200,7 @@ impl Engine {
                 self.login_failed(slot, "login:tls", "the server refuses STARTTLS");
             }
             (SM, _) => self.management(slot, name, bytes),
+            ("urn:ietf:params:xml:ns:xmpp-framing", "close") => self.ended(slot, None),
             _ => {}
         }
     }
@@ -237,6 +254,7 @@ impl Engine {
                 let since = login.since;
                 login.exchange = None;
                 self.record.time(Timing::Authenticate, now - since);
+                self.record.add(Counter::AuthenticateBytes, self.answer_bytes as u64);
                 self.judge(slot, now - since);
                 self.open_stream(slot);
             }
@@ -313,6 +331,7 @@ impl Engine {
         match class {
             b'B' if good => {
                 self.record.time(Timing::Bind, now - since);
+                self.record.add(Counter::BindBytes, self.answer_bytes as u64);
                 self.judge(slot, now - since);
                 let needs_session = self.bound(slot, bytes);
                 if needs_session {
@@ -328,6 +347,9 @@ impl Engine {
             b'S' => {
                 if good {
                     self.record.time(Timing::OpenSession, now - since);
+                    self.record.add(Counter::SessionBytes, self.answer_bytes as u64);
+                } else {
+                    self.record.add(Counter::SessionErrors, 1);
                 }
                 self.users[slot as usize].set(SESSION_OPEN, true);
                 if self.users[slot as usize].is(LOGGED_IN) {

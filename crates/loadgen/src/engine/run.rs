@@ -20,7 +20,7 @@ use super::user::{APPEARING, AVAILABLE, CLOSED, LOGGED_IN, NOBODY, PAUSED, SLOW,
 use crate::clock::{cpu_us, now_us};
 use crate::control::message::{Assignment, Command, Final, Report};
 use crate::measure::{Counter, Gauge, Recorder, Timing};
-use crate::plan::{Plan, Security};
+use crate::plan::{Plan, Security, Transport};
 use crate::sasl::Keys;
 use crate::socket::{Identity, Scratch, TlsClient, TlsOptions, Trust};
 
@@ -101,11 +101,21 @@ pub(super) struct Engine {
     wire: (u64, u64),
     /// Sockets are open up to here; beyond it EMFILE would be certain.
     pub(super) open: usize,
+    /// Sockets beyond which one of BOSH is closed as soon as it has no request.
+    pub(super) most_sockets: usize,
+    /// A request while it is written.
+    pub(super) request: Vec<u8>,
+    /// Bytes of what is being handled: an element, or the content of an HTTP answer.
+    pub(super) answer_bytes: usize,
 }
 
 impl Engine {
     pub(super) fn new(mut assignment: Assignment) -> Result<Self> {
-        let plan: &'static Plan = Box::leak(Box::new(assignment.plan.clone()));
+        let mut plan = assignment.plan.clone();
+        if let (true, Some(first)) = (plan.target.web.host.is_empty(), plan.target.addresses.first()) {
+            plan.target.web.host = first.to_string();
+        }
+        let plan: &'static Plan = Box::leak(Box::new(plan));
         assignment.plan.sessions.clear();
         if assignment.owners.is_empty() || plan.target.addresses.is_empty() {
             bail!("the assignment has no workers or no target");
@@ -115,6 +125,10 @@ impl Engine {
         let own = |index: u32| assignment.owners[index as usize % assignment.owners.len()] == me;
         let workers = assignment.owners.iter().copied().max().unwrap_or(0) as usize + 1;
         let capacity = (0..plan.options.connections).filter(|index| own(*index)).count();
+        let share = |all: u32| {
+            (u64::from(all) * capacity as u64).div_ceil(u64::from(plan.options.connections.max(1)))
+        };
+        let most_sockets = plan.target.web.sockets.map_or(usize::MAX, |all| share(all) as usize);
         let secure = plan.target.security != Security::None
             || plan.sessions.iter().any(|session| uses_tls(&session.steps));
         let programs = plan
@@ -160,6 +174,9 @@ impl Engine {
             cpu: cpu_us(),
             wire: (0, 0),
             open: 0,
+            most_sockets,
+            request: Vec::new(),
+            answer_bytes: 0,
             programs,
             plan,
             assignment,
@@ -201,7 +218,7 @@ impl Engine {
             for event in &events {
                 match event.data.u64() {
                     PORT => commands = true,
-                    slot => self.event(slot, event.flags),
+                    data => self.event(data, event.flags),
                 }
             }
             if commands || port.fd().is_none() {
@@ -311,6 +328,10 @@ impl Engine {
                 if user.arrived == arrived && user.is(APPEARING) {
                     self.appear(slot);
                 }
+            }
+            if self.plan.target.web.transport == Transport::Bosh {
+                self.sweep_lines(now);
+                self.flush();
             }
             let snapshot = self.snapshot();
             self.second = ((now - self.start) / 1_000_000) as u32;
@@ -444,6 +465,12 @@ impl Engine {
             return self.end(slot);
         }
         self.record.add(Counter::LoginErrors, 1);
+        let step = match self.users[slot as usize].wait {
+            Wait::Sasl => Counter::AuthenticateErrors,
+            Wait::Answer(_) => Counter::BindErrors,
+            _ => Counter::InitiateErrors,
+        };
+        self.record.add(step, 1);
         // A slow server may say so only when the time of the run is up.
         let open = matches!(self.stage, Stage::Running | Stage::Draining(_));
         if !self.ever_logged_in && !self.plan.options.keep_going && open {

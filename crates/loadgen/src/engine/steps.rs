@@ -14,6 +14,9 @@ use crate::plan::{Ack, Step, Time};
 /// Steps that a user may do without waiting before others get their turn.
 const TURN: usize = 256;
 
+/// How long a server has to confirm the end of a session of BOSH.
+const PARTING_MS: u64 = 10_000;
+
 /// What a step leads to.
 enum Next {
     /// The next step at once.
@@ -64,7 +67,7 @@ impl Engine {
             Op::Step(step) => return self.step(slot, step),
             Op::LoginBegin => user.login().due = user.due,
             Op::Connect => {
-                if user.socket.is_some() {
+                if user.is_open() {
                     return Next::Go;
                 }
                 user.set(SESSION_OPEN, false);
@@ -340,8 +343,16 @@ impl Engine {
 
     /// Closes the stream; the session goes on when the peer has closed it too.
     fn disconnect(&mut self, slot: u32) -> Next {
-        if self.users[slot as usize].socket.is_none() {
+        let user = &mut self.users[slot as usize];
+        if !user.is_open() {
             return Next::Go;
+        }
+        if user.bosh.as_ref().is_some_and(|bosh| bosh.is_created()) {
+            // A request has to be made for it, perhaps on another socket first.
+            user.wait = Wait::Parting;
+            self.say_goodbye(slot);
+            self.limit(slot, PARTING_MS);
+            return Next::Block;
         }
         self.say_goodbye(slot);
         self.flush();

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use xml::{Scanner, Scope};
 
+use super::bosh::Bosh;
 use super::program::{Pc, Program};
 use crate::plan::Security;
 use crate::sasl::Exchange;
@@ -51,6 +52,8 @@ pub(crate) enum Wait {
     Bounce,
     /// The peer's end of the stream.
     Closing,
+    /// The same, and then the next step.
+    Parting,
     /// The end of the run.
     End,
 }
@@ -77,10 +80,14 @@ pub(crate) const APPEARING: u16 = 1 << 8;
 pub(crate) const CLOSED: u16 = 1 << 9;
 /// The server offers stream management.
 pub(crate) const MANAGEABLE: u16 = 1 << 10;
+/// The connection speaks WebSocket by now.
+pub(crate) const UPGRADED: u16 = 1 << 11;
 
 /// A user.
 pub(crate) struct User {
     pub(crate) socket: Option<Socket>,
+    /// In place of the socket, where BOSH is spoken.
+    pub(crate) bosh: Option<Box<Bosh>>,
     /// Not yet written, in plain.
     pub(crate) out: Vec<u8>,
     /// An incomplete element.
@@ -115,6 +122,8 @@ pub(crate) struct User {
     pub(crate) pc: Pc,
     pub(crate) session: u16,
     pub(crate) flags: u16,
+    /// Bytes at the beginning of `out` that are frames of WebSocket already.
+    pub(crate) framed: u32,
 }
 
 const _: () = assert!(size_of::<User>() <= 336);
@@ -126,6 +135,7 @@ impl User {
     pub(crate) fn new() -> Self {
         Self {
             socket: None,
+            bosh: None,
             out: Vec::new(),
             partial: Vec::new(),
             scanner: Scanner::new(),
@@ -148,7 +158,13 @@ impl User {
             pc: 0,
             session: 0,
             flags: 0,
+            framed: 0,
         }
+    }
+
+    /// Whether there is a connection, or one is being made.
+    pub(crate) fn is_open(&self) -> bool {
+        self.socket.is_some() || self.bosh.is_some()
     }
 
     pub(crate) fn is(&self, flag: u16) -> bool {

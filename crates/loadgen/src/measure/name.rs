@@ -33,6 +33,8 @@ names! {
         Connect = "connect", "TCP connect";
         /// The TLS handshake.
         Tls = "tls", "TLS handshake";
+        /// Over HTTP: from asking for a session to having its first features.
+        Initiate = "initiate", "Session initiation";
         /// From sending a stream header to having its features (each of the two or three).
         Features = "features", "Stream header and features";
         /// SASL from `<auth/>` to `<success/>`.
@@ -147,6 +149,38 @@ names! {
         Matches = "match", "Matches";
         /// Tsung's `match`: did not apply.
         NoMatches = "nomatch", "No match";
+        /// Requests of BOSH, those that only wait included.
+        HttpRequests = "http_requests", "BOSH requests";
+        /// The part of them that carries nothing.
+        HttpPolls = "http_polls", "… that only wait";
+        /// Sent again, since their connection broke.
+        HttpAgain = "http_again", "… sent again";
+        /// Bytes of the answers that began sessions: what the table of steps calls length.
+        InitiateBytes = "initiate_bytes", "Bytes of answers: initiate";
+        /// Bytes of the answers that ended SASL.
+        AuthenticateBytes = "authenticate_bytes", "Bytes of answers: authenticate";
+        /// Bytes of the answers to resource binding.
+        BindBytes = "bind_bytes", "Bytes of answers: bind";
+        /// Bytes of the answers to sessions of RFC 3921.
+        SessionBytes = "session_bytes", "Bytes of answers: session";
+        /// Bytes of rosters.
+        RosterBytes = "roster_bytes", "Bytes of answers: roster";
+        /// Bytes of what brought a user's own presence back.
+        PresenceBytes = "presence_bytes", "Bytes of answers: presence";
+        /// Bytes of what brought messages.
+        MessageBytes = "message_bytes", "Bytes of answers: message";
+        /// Connections and streams that did not come to features.
+        InitiateErrors = "initiate_errors", "Failed: initiate";
+        /// Logins that SASL ended.
+        AuthenticateErrors = "authenticate_errors", "Failed: authenticate";
+        /// Resources that were not bound.
+        BindErrors = "bind_errors", "Failed: bind";
+        /// Sessions of RFC 3921 that were not opened.
+        SessionErrors = "session_errors", "Failed: session";
+        /// Rosters that were refused or did not come.
+        RosterErrors = "roster_errors", "Failed: roster";
+        /// Presence that came back as an error.
+        PresenceErrors = "presence_errors", "Failed: presence";
         /// Things due that were not done, since the user's earlier ones still blocked the socket.
         Skipped = "skipped", "Left out, the socket being full";
     }

@@ -9,7 +9,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use super::{Security, Time, Tls};
+use super::{Endpoint, Security, Time, Tls};
 
 /// Values from the command line. `None` and empty: the plan's own value holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,10 @@ pub struct Arguments {
     pub in_flight: Option<u32>,
     /// Addresses of the server (`--target`), resolved; see [`super::addresses`].
     pub addresses: Vec<SocketAddr>,
+    /// What a `--target` with a scheme says (`http://…`, `ws://…`); its address is in `addresses` too.
+    pub endpoint: Option<Endpoint>,
+    /// Sockets of all users of BOSH together (`--sockets`).
+    pub sockets: Option<u32>,
     /// The XMPP domain (`--domain`).
     pub domain: Option<String>,
     /// How connections are protected (`--tls`).
@@ -86,6 +90,8 @@ impl Default for Arguments {
             message_size: None,
             in_flight: None,
             addresses: Vec::new(),
+            endpoint: None,
+            sockets: None,
             domain: None,
             security: None,
             tls: None,

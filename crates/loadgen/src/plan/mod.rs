@@ -23,6 +23,7 @@ pub(crate) mod scale;
 mod step;
 mod text;
 mod toml;
+mod web;
 mod workloads;
 
 pub use accounts::{AccountSource, Accounts};
@@ -35,6 +36,7 @@ pub use options::{Options, Table};
 pub use step::{Ack, Activity, Body, Destination, MessageKind, PresenceKind, RosterChange, Step};
 pub use text::{Piece, Text, Time, Value};
 pub use toml::{Preparation, addresses, read_toml, read_toml_with_preparation, sources};
+pub use web::{Endpoint, Transport, Web, endpoint};
 pub use workloads::{Workload, named, workload_text, workloads};
 
 /// A whole run.
@@ -73,6 +75,9 @@ pub struct Target {
     pub tls: Tls,
     /// Local addresses to connect from, used in turn; empty: the system's choice.
     pub sources: Vec<std::net::IpAddr>,
+    /// What carries the stream, and what BOSH and WebSocket need to know.
+    #[serde(default)]
+    pub web: Web,
 }
 
 /// How connections are protected.

@@ -13,6 +13,18 @@ pub(crate) fn apply(plan: &mut Plan, arguments: &Arguments) {
     if !arguments.sources.is_empty() {
         target.sources.clone_from(&arguments.sources);
     }
+    if let Some(endpoint) = &arguments.endpoint {
+        target.security = endpoint.security;
+        target.web.transport = endpoint.transport;
+        target.web.host.clone_from(&endpoint.host);
+        if !endpoint.path.is_empty() {
+            target.web.path.clone_from(&endpoint.path);
+        }
+    } else if !arguments.addresses.is_empty() {
+        // What the plan says of another server does not hold for this one.
+        target.web.host.clear();
+    }
+    target.web.sockets = arguments.sockets.or(target.web.sockets);
     target.security = arguments.security.unwrap_or(target.security);
     if let Some(tls) = &arguments.tls {
         let own = std::mem::take(&mut target.tls);

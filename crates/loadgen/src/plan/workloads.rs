@@ -2,7 +2,7 @@
 //!
 //! Each is a TOML plan in `crates/loadgen/workloads`, which says in its comments what was published and what was chosen.
 //! Those that differ in one number only share a file with words such as `@ROSTER@` in it. Left out: those that need
-//! BOSH or PubSub; they are refused by name.
+//! PubSub; they are refused by name.
 //!
 //! Trap: `--connections` is the only size. A workload must never change its shape with it, or figures of two sizes
 //! cannot be compared.
@@ -143,6 +143,13 @@ const ENTRIES: &[Entry] = &[
         &[("@NODES@", "5"), ("@CONNECTIONS@", "53_000")],
     ),
     entry(
+        "openfire-bosh",
+        "10 000 users of BOSH, 24 contacts each (Openfire)",
+        "10 users every 2 s over HTTP, a message every 5 s and presence every 30 s from each",
+        include_str!("../../workloads/openfire-bosh.toml"),
+        &[],
+    ),
+    entry(
         "flood",
         "100 pairs, 8 messages under way in each direction",
         "messages a second and CPU a message, in a closed loop",
@@ -173,11 +180,8 @@ const ENTRIES: &[Entry] = &[
 ];
 
 /// Published workloads that this version cannot run, and what they need.
-const REFUSED: &[(&str, &str)] = &[
-    ("openfire-bosh", "BOSH (XEP-0124, XEP-0206)"),
-    ("pubsub-1m-nodes", "PubSub (XEP-0060)"),
-    ("pubsub-1m-subscribers", "PubSub (XEP-0060)"),
-];
+const REFUSED: &[(&str, &str)] =
+    &[("pubsub-1m-nodes", "PubSub (XEP-0060)"), ("pubsub-1m-subscribers", "PubSub (XEP-0060)")];
 
 /// All workloads that can be run, in the order of the list that users see.
 pub fn workloads() -> Vec<Workload> {
@@ -213,7 +217,7 @@ pub fn workload_text(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{AccountSource, Activity, Destination, Plan, Security, Step, Time};
+    use crate::plan::{AccountSource, Activity, Destination, Plan, Security, Step, Time, Transport};
 
     fn at(name: &str, connections: Option<u32>) -> (Plan, Preparation) {
         let arguments = Arguments { connections, ..Arguments::default() };
@@ -279,8 +283,8 @@ mod tests {
 
     #[test]
     fn published_workloads_are_as_published() {
-        let published = workloads().len() - 4;
-        assert_eq!(TABLE.len(), published, "the generator's own are four");
+        let published = workloads().len() - 5;
+        assert_eq!(TABLE.len(), published, "the generator's own are four, and one is over BOSH");
         for (name, connections, accounts, roster, rate, minutes) in TABLE {
             let (plan, preparation) = at(name, None);
             assert_eq!(plan.options.connections, *connections, "{name}");
@@ -373,6 +377,33 @@ mod tests {
     }
 
     #[test]
+    fn the_published_test_of_bosh() {
+        let (plan, preparation) = at("openfire-bosh", None);
+        assert_eq!(
+            (plan.options.connections, preparation.accounts, preparation.roster),
+            (10_000, 10_000, 24)
+        );
+        let web = &plan.target.web;
+        assert_eq!((web.transport, web.path(), web.sockets), (Transport::Bosh, "/http-bind", None));
+        assert_eq!(plan.target.addresses, ["127.0.0.1:5280".parse().unwrap()]);
+        assert_eq!((plan.phases[0].rate, plan.phases[0].batch), (5.0, 10));
+        let [
+            Step::Login { .. },
+            Step::OpenSession,
+            Step::Roster,
+            Step::Presence { .. },
+            Step::Meanwhile { activities, .. },
+        ] = plan.sessions[0].steps.as_slice()
+        else {
+            panic!("{:?}", plan.sessions[0].steps);
+        };
+        assert_eq!(
+            activities.iter().map(|it| it.every).collect::<Vec<_>>(),
+            [5_000.0, 30_000.0].map(Time::Fixed)
+        );
+    }
+
+    #[test]
     fn the_generators_own() {
         let (flood, _) = at("flood", None);
         assert_eq!(
@@ -391,10 +422,6 @@ mod tests {
     #[test]
     fn names_that_cannot_be_run() {
         let sentence = |name: &str| named(name, &Arguments::default()).unwrap_err()[0].to_string();
-        assert_eq!(
-            sentence("openfire-bosh"),
-            "the workload openfire-bosh needs BOSH (XEP-0124, XEP-0206), which this version does not speak; throng load --list shows what can be run"
-        );
         assert_eq!(
             sentence("pubsub-1m-nodes"),
             "the workload pubsub-1m-nodes needs PubSub (XEP-0060), which this version does not speak; throng load --list shows what can be run"

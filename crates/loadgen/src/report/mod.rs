@@ -14,6 +14,7 @@ mod file;
 pub mod model;
 mod page;
 mod series;
+pub mod steps;
 mod table;
 mod text;
 mod tick;

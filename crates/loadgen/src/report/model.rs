@@ -29,6 +29,8 @@ pub struct Run {
     pub seconds: Vec<Second>,
     /// The whole run.
     pub totals: Totals,
+    /// The steps of a run over BOSH or WebSocket, as the published test of BOSH has them.
+    pub steps: Vec<super::steps::Step>,
     /// Processes of the server, by sample.
     pub server: Vec<ServerSample>,
     /// Series from `/metrics` that were charted: name with labels, and (second, value).

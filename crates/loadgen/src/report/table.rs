@@ -90,6 +90,7 @@ pub(super) fn all(run: &Run) -> Vec<(&'static str, &'static str, String)> {
             "times",
             times(run, "Response times, counted from the moment something was due", &timings(run)),
         ),
+        ("Steps", "steps", steps(run)),
         ("Transactions", "transactions", times(run, "Transactions of the plan", &transactions(run))),
         ("Counters", "counters", counters(run)),
         ("Errors", "errors", errors(run)),
@@ -100,6 +101,21 @@ pub(super) fn all(run: &Run) -> Vec<(&'static str, &'static str, String)> {
     ];
     sections.retain(|(_, _, html)| !html.is_empty());
     sections
+}
+
+/// The table of the published test of BOSH, with percentiles.
+fn steps(run: &Run) -> String {
+    let columns =
+        ["Step", "Count", "Errors", "Mean", "Deviation", "Length", "p50", "p90", "p99", "p99.9", "Max"];
+    let mut table = Table::new("Steps, as the published test of BOSH has them", &columns);
+    for step in super::steps::steps(run) {
+        let mut cells =
+            vec![grouped(step.count), grouped(step.errors), time(step.mean), time(step.deviation)];
+        cells.push(bytes(step.length));
+        cells.extend([step.p50, step.p90, step.p99, step.p999, step.max].map(|us| time(us as f64)));
+        table.row(&step.name, &cells);
+    }
+    table.end()
 }
 
 fn is_network(name: &str) -> bool {
@@ -113,7 +129,7 @@ fn counters(run: &Run) -> String {
     let mut table = Table::new("Counters", &["Counter", "Total", "Highest rate", "Mean rate"]);
     for name in ordered(run.totals.counters.keys(), &known) {
         let total = run.totals.counters[name];
-        if total.total > 0 && !is_network(name) {
+        if total.total > 0 && !is_network(name) && !super::steps::is_part(name) {
             table.row(
                 &counter_title(name),
                 &[

@@ -73,6 +73,7 @@ pub(super) fn text(run: &Run) -> String {
         text += &wrapped(warning, "  ! ", "    ");
     }
     times(&mut text, run);
+    steps(&mut text, run);
     counts(&mut text, run);
     errors(&mut text, run);
     machines(&mut text, run);
@@ -104,6 +105,35 @@ fn times(text: &mut String, run: &Run) {
             cell(s.p99 as f64),
             cell(s.p999 as f64),
             cell(s.max as f64)
+        );
+    }
+}
+
+/// The table of the published test of BOSH.
+fn steps(text: &mut String, run: &Run) {
+    let steps = super::steps::steps(run);
+    if steps.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "\n{:<13} {:>9} {:>7} {:>8} {:>9} {:>7} {:>6} {:>6} {:>7}",
+        "Step", "count", "errors", "mean", "deviation", "length", "p50", "p99", "max"
+    );
+    for step in steps {
+        let cell = |us: f64| time(us).replace('\u{a0}', "");
+        let _ = writeln!(
+            text,
+            "{:<13} {:>9} {:>7} {:>8} {:>9} {:>7.0} {:>6} {:>6} {:>7}",
+            step.name,
+            step.count,
+            step.errors,
+            cell(step.mean),
+            cell(step.deviation),
+            step.length,
+            cell(step.p50 as f64),
+            cell(step.p99 as f64),
+            cell(step.max as f64)
         );
     }
 }

@@ -146,7 +146,7 @@ impl Socket {
     /// Begins the TLS handshake and sends its first message. [`Socket::read`] does the rest and says when it is done.
     ///
     /// `name` is the XMPP domain: it goes into SNI and is what the certificate is checked for, if that is wanted.
-    /// `direct` says that there was no STARTTLS: ALPN `xmpp-client` is offered then (XEP-0368).
+    /// `alpn` is what is offered (RFC 7301): `xmpp-client` without STARTTLS (XEP-0368), `http/1.1` for BOSH and WebSocket.
     ///
     /// After STARTTLS, make sure that nothing follows `<proceed/>` in the plaintext already read: it would have been
     /// sent without protection (RFC 6120 section 5.4.3.3).
@@ -157,13 +157,13 @@ impl Socket {
         &mut self,
         client: &TlsClient,
         name: &str,
-        direct: bool,
+        alpn: Option<&[u8]>,
         scratch: &mut Scratch,
     ) -> io::Result<Written> {
         if self.tls.is_some() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS was begun already"));
         }
-        let tls = self.tls.insert(Box::new(tls::Tls::new(client, name, direct)?));
+        let tls = self.tls.insert(Box::new(tls::Tls::new(client, name, alpn)?));
         tls.begin(self.descriptor.as_fd(), scratch)
     }
 

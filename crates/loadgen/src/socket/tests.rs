@@ -64,7 +64,11 @@ impl Client {
     }
 
     fn with_tls(mut self, client: &TlsClient, name: &str, direct: bool) -> Client {
-        self.blocked = self.socket.start_tls(client, name, direct, &mut self.scratch).unwrap().blocked;
+        self.blocked = self
+            .socket
+            .start_tls(client, name, direct.then_some(b"xmpp-client".as_slice()), &mut self.scratch)
+            .unwrap()
+            .blocked;
         self
     }
 

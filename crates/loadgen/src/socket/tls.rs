@@ -92,14 +92,15 @@ struct Found {
 }
 
 impl Tls {
-    pub(super) fn new(client: &TlsClient, name: &str, direct: bool) -> io::Result<Tls> {
+    pub(super) fn new(client: &TlsClient, name: &str, alpn: Option<&[u8]>) -> io::Result<Tls> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the domain is no name for TLS"))?;
         let config = client.config();
-        let connection = if direct {
-            UnbufferedClientConnection::new_with_alpn(config, name, vec![b"xmpp-client".to_vec()])
-        } else {
-            UnbufferedClientConnection::new(config, name)
+        let connection = match alpn {
+            Some(protocol) => {
+                UnbufferedClientConnection::new_with_alpn(config, name, vec![protocol.to_vec()])
+            }
+            None => UnbufferedClientConnection::new(config, name),
         };
         Ok(Tls {
             layer: Layer::Rustls(Box::new(connection.map_err(failure)?)),

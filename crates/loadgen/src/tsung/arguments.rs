@@ -40,6 +40,7 @@ impl Reader<'_> {
                 security: servers.security,
                 tls: self.tls(),
                 sources,
+                web: servers.web,
             },
             accounts,
             phases: load.phases,
@@ -65,6 +66,12 @@ impl Reader<'_> {
             None => plan.options.connections = users.min(most(&plan)).max(1),
         }
         self.check_barriers(&plan, arrivals(&plan));
+        let changes = |step: &Step| matches!(step, Step::ChangeTarget { .. });
+        if plan.target.web.transport.is_web() && plan.sessions.iter().any(|it| it.steps.iter().any(changes)) {
+            self.wrong_plan(
+                "change_type: this version keeps to one kind of connection, and the servers' is not TCP",
+            );
+        }
         secure(&mut plan, arguments.security);
         server_words(&mut plan);
         if arguments.register {

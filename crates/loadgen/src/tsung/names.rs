@@ -175,8 +175,6 @@ pub(super) fn refused_protocol(name: &str) -> Option<String> {
 /// Why a type of server is not spoken to here.
 pub(super) fn refused_server(kind: &str) -> Option<&'static str> {
     Some(match kind {
-        "bosh" | "bosh_ssl" => "this version does not run BOSH",
-        "websocket" | "websocket_ssl" | "ws" | "wss" => "this version does not run WebSocket",
         "udp" | "udp6" => "XMPP has no UDP",
         "erlang" => "this version does not run the Erlang protocol",
         _ => return None,

@@ -9,25 +9,30 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 use super::names;
 use super::reader::{Node, Reader, attribute, elements};
-use crate::plan::{Arguments, Security};
+use crate::plan::{Arguments, Security, Transport, Web};
 
 /// Where the server is.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) security: Security,
+    pub(super) web: Web,
 }
 
 /// Entries in the list of addresses when servers have weights.
 const MAX_TURNS: f64 = 1_000.0;
 /// Local addresses that a range may give.
 const MAX_SOURCES: usize = 4_096;
-const SERVER_TYPES: [&str; 4] = ["tcp", "ssl", "tcp6", "ssl6"];
+const SERVER_TYPES: [&str; 8] =
+    ["tcp", "ssl", "tcp6", "ssl6", "bosh", "bosh_ssl", "websocket", "websocket_ssl"];
+
+/// A type of server: what carries the stream, its protection, and whether it is meant by its IPv6 address.
+pub(super) type ServerType = (Transport, Security, bool);
 
 impl Reader<'_> {
     pub(super) fn read_servers(&mut self, servers: Option<Node<'_>>, arguments: &Arguments) -> Servers {
         let mut found: Vec<(SocketAddr, f64)> = Vec::new();
-        let mut security: Option<Security> = None;
+        let mut spoken: Option<(Transport, Security)> = None;
         for node in servers.into_iter().flat_map(elements) {
             if node.tag_name().name() != "server" {
                 self.unknown(node, ["server"]);
@@ -38,12 +43,15 @@ impl Reader<'_> {
             let host = self.needed(node, "host");
             let port = self.needed(node, "port").and_then(|_| self.whole(node, "port", 1, 65_535));
             let weight = self.number(node, "weight").unwrap_or(1.0);
-            let (Some((kind, six)), Some(host), Some(port)) = (kind, host, port) else { continue };
-            if security.is_some_and(|other| other != kind) {
-                let text = "this version speaks to servers of one type at a time, TCP or TLS";
+            let (Some((transport, security, six)), Some(host), Some(port)) = (kind, host, port) else {
+                continue;
+            };
+            let kind = (transport, security);
+            if spoken.is_some_and(|other| other != kind) {
+                let text = "this version speaks to servers of one type at a time";
                 self.wrong(node, "server", text);
             }
-            security = Some(kind);
+            spoken = Some(kind);
             // What the command line names is not looked up, so that a scenario of another network runs too.
             if arguments.addresses.is_empty()
                 && let Some(address) = self.resolved(node, host, port, six)
@@ -51,7 +59,7 @@ impl Reader<'_> {
                 found.push((address, weight));
             }
         }
-        match security {
+        match spoken {
             None if servers.is_none_or(|node| elements(node).next().is_none()) => {
                 self.wrong_plan("there is no server");
             }
@@ -60,19 +68,31 @@ impl Reader<'_> {
         }
         let addresses =
             if arguments.addresses.is_empty() { turns(&found) } else { arguments.addresses.clone() };
-        Servers { addresses, security: arguments.security.or(security).unwrap_or_default() }
+        let (transport, security) = spoken.unwrap_or_default();
+        let path = match transport {
+            Transport::Tcp => String::new(),
+            Transport::Bosh => self.settings.bosh_path.clone(),
+            Transport::WebSocket => self.settings.websocket_path.clone(),
+        };
+        let web = Web { transport, path, ..Web::default() };
+        Servers { addresses, security: arguments.security.unwrap_or(security), web }
     }
 
-    /// The type of a server and whether it is meant by its IPv6 address.
-    pub(super) fn server_type(&mut self, node: Node<'_>, name: &str) -> Option<(Security, bool)> {
+    /// The type of a server.
+    pub(super) fn server_type(&mut self, node: Node<'_>, name: &str) -> Option<ServerType> {
         let kind = self.needed(node, name)?;
         if let Some(why) = names::refused_server(kind) {
             self.wrong(node, kind, why);
             return None;
         }
         let kind = self.choice(node, name, &SERVER_TYPES)?;
-        let security = if kind.starts_with("ssl") { Security::Direct } else { Security::None };
-        Some((security, kind.ends_with('6')))
+        let transport = match kind {
+            "bosh" | "bosh_ssl" => Transport::Bosh,
+            "websocket" | "websocket_ssl" => Transport::WebSocket,
+            _ => Transport::Tcp,
+        };
+        let security = if kind.contains("ssl") { Security::Direct } else { Security::None };
+        Some((transport, security, kind.ends_with('6')))
     }
 
     /// The address of a host.

@@ -49,6 +49,10 @@ pub(super) struct Settings {
     pub(super) send_buffer: Option<u32>,
     pub(super) resume: bool,
     pub(super) only_tls12: bool,
+    /// Path of BOSH on its servers.
+    pub(super) bosh_path: String,
+    /// Path of WebSocket.
+    pub(super) websocket_path: String,
     /// Path of each file by its id.
     pub(super) files: HashMap<String, String>,
 }
@@ -77,6 +81,8 @@ impl Default for Settings {
             send_buffer: None,
             resume: true,
             only_tls12: false,
+            bosh_path: "/http-bind/".to_owned(),
+            websocket_path: "/chat".to_owned(),
             files: HashMap::new(),
         }
     }
@@ -203,14 +209,12 @@ impl Reader<'_> {
             "hibernate" | "max_ssh_startup_per_core" | "job_notify_port" => {
                 self.note(node, format!("{name} is ignored: it concerns Tsung's own processes"));
             }
-            "udp_rcv_buffer"
-            | "udp_snd_buffer"
-            | "bosh_path"
-            | "websocket_path"
-            | "websocket_frame"
-            | "websocket_subprotocols"
-            | "websocket_origin" => {
-                self.note(node, format!("{name} is ignored: only TCP and TLS are spoken"));
+            "bosh_path" | "websocket_path" => self.web_path(node, name),
+            "websocket_frame" | "websocket_subprotocols" | "websocket_origin" => {
+                self.note(node, format!("{name} is ignored: XMPP is text of the protocol xmpp (RFC 7395)"));
+            }
+            "udp_rcv_buffer" | "udp_snd_buffer" => {
+                self.note(node, format!("{name} is ignored: XMPP has no UDP"));
             }
             _ => {
                 let near = nearest(name, GENERAL);
@@ -219,7 +223,22 @@ impl Reader<'_> {
         }
     }
 
+    /// Where BOSH or WebSocket is on its servers.
+    fn web_path(&mut self, node: Node<'_>, name: &str) {
+        let Some(path) = self.needed(node, "value") else { return };
+        if !path.starts_with('/') || path.contains([' ', '\r', '\n']) {
+            self.wrong(node, "option", format!("{name}: must begin with / and have no blanks"));
+            return;
+        }
+        let settings = &mut self.settings;
+        let place = if name == "bosh_path" { &mut settings.bosh_path } else { &mut settings.websocket_path };
+        path.clone_into(place);
+    }
+
     fn xmpp(&mut self, node: Node<'_>, name: &str) {
+        if matches!(name, "bosh_path" | "websocket_path") {
+            return self.web_path(node, name);
+        }
         let value = attribute(node, "value").map(str::to_owned);
         let settings = &mut self.settings;
         match (name, value) {

@@ -396,7 +396,15 @@ impl Reader<'_> {
             self.wrong(node, "change_type", "this version has no variables in host and port");
             return;
         }
-        let (Some((security, six)), Some(port)) = (kind, self.whole(node, "port", 1, 65_535)) else { return };
+        let (Some((transport, security, six)), Some(port)) = (kind, self.whole(node, "port", 1, 65_535))
+        else {
+            return;
+        };
+        if transport.is_web() {
+            let text = "this version keeps to one kind of connection; BOSH and WebSocket are chosen with the servers";
+            self.wrong(node, "change_type", text);
+            return;
+        }
         let Some(address) = self.resolved(node, host, port, six) else { return };
         if flow.stream != Stream::Closed {
             steps.push(Step::Disconnect);

@@ -18,6 +18,7 @@ pub(crate) fn plan(server: &Server, users: u32, steps: Vec<Step>) -> Plan {
             security: Security::None,
             tls: Tls::default(),
             sources: Vec::new(),
+            web: Default::default(),
         },
         accounts: Accounts {
             source: AccountSource::Pattern {

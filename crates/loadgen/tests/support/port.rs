@@ -247,7 +247,16 @@ fn conduct(
     let (mut close_by, mut closing, mut stopped) = (u64::MAX, false, false);
     let begun = now_us();
     while outcome.finals.len() < lines.len() {
-        assert!(now_us() - begun < ENDLESS, "the run does not end");
+        assert!(
+            now_us() - begun < ENDLESS,
+            "the run does not end: {:?} {:?}",
+            outcome.errors,
+            Counter::ALL
+                .iter()
+                .map(|counter| (counter.name(), outcome.count(*counter)))
+                .filter(|it| it.1 > 0)
+                .collect::<Vec<_>>()
+        );
         match inbox.recv_timeout(Duration::from_millis(20)) {
             Ok((_, Report::Ready { .. })) => {
                 ready += 1;

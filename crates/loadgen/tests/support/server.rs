@@ -479,7 +479,7 @@ pub(crate) fn prefixed(stanza: &str) -> String {
     }
 }
 
-fn server_config() -> Arc<ServerConfig> {
+pub(crate) fn server_config() -> Arc<ServerConfig> {
     let made =
         rcgen::generate_simple_self_signed(vec![DOMAIN.to_owned()]).expect("a certificate can be made");
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("the key is one");

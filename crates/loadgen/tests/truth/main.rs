@@ -23,4 +23,5 @@ mod lost;
 mod messages;
 mod steps;
 mod timing;
+mod web;
 mod workers;

@@ -9,7 +9,11 @@ use throng_loadgen::plan::{Options, Plan};
 
 pub(super) fn of(plan: &Plan) -> String {
     let mut out = String::new();
-    let value = serde_json::to_value(plan).unwrap();
+    let mut value = serde_json::to_value(plan).unwrap();
+    let target = value["target"].as_object_mut().unwrap();
+    if target["web"]["transport"] == "tcp" {
+        target.remove("web");
+    }
     for key in ["title", "target", "accounts", "transactions"] {
         let _ = writeln!(out, "{key} {}", short(&value[key]));
     }

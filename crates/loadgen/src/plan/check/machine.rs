@@ -28,6 +28,13 @@ pub(super) fn check(plan: &Plan, facts: &Facts, mistakes: &mut Vec<Mistake>) {
     memory(plan, facts, mistakes);
 }
 
+/// Sockets that are open at one time.
+pub(super) fn sockets(plan: &Plan) -> u64 {
+    let web = &plan.target.web;
+    let two_each = u64::from(plan.options.connections) * u64::from(web.transport.sockets());
+    two_each.min(web.sockets.map_or(u64::MAX, u64::from))
+}
+
 fn ports(plan: &Plan, facts: &Facts, mistakes: &mut Vec<Mistake>) {
     let (first, last) = facts.ports;
     let each = u64::from(last.saturating_sub(first)) + 1;
@@ -37,7 +44,7 @@ fn ports(plan: &Plan, facts: &Facts, mistakes: &mut Vec<Mistake>) {
     let mut sources = plan.target.sources.clone();
     sources.sort_unstable();
     sources.dedup();
-    let connections = u64::from(plan.options.connections);
+    let connections = sockets(plan);
     let room = each * targets.len().max(1) as u64 * sources.len().max(1) as u64;
     if connections <= room {
         return;
@@ -69,7 +76,7 @@ fn files(plan: &Plan, facts: &Facts, mistakes: &mut Vec<Mistake>) {
         )));
         return;
     }
-    let workers = u64::from(plan.options.connections).div_ceil(each_worker(facts));
+    let workers = sockets(plan).div_ceil(each_worker(facts));
     if workers > MOST_WORKERS {
         let mend = if facts.files < MOST_EACH + OTHER_FILES {
             "raise the limit of open files (ulimit -n 20000)"
@@ -89,9 +96,10 @@ fn memory(plan: &Plan, facts: &Facts, mistakes: &mut Vec<Mistake>) {
     let own = if tls { TLS_BYTES } else { PLAIN_BYTES };
     // On the server's machine the kernel keeps its sockets too.
     let kernel = if facts.server_here { 2 * KERNEL_BYTES } else { KERNEL_BYTES };
-    let needed = u64::from(plan.options.connections) * (own + kernel);
+    let needed = u64::from(plan.options.connections) * own + sockets(plan) * kernel;
     if needed > facts.memory {
-        let fit = facts.memory / (own + kernel);
+        let each = own + kernel * u64::from(plan.target.web.transport.sockets());
+        let fit = facts.memory / each;
         mistakes.push(Mistake::of_plan(format!(
             "{} connections need about {} MB of memory and {} MB are free; at most {fit} fit here: give fewer --connections, or let more machines join",
             plan.options.connections,

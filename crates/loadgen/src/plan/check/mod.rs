@@ -76,6 +76,20 @@ fn target(plan: &Plan, mistakes: &mut Vec<Mistake>) {
             break;
         }
     }
+    if target.web.transport.is_web() {
+        let mut starttls = target.security == Security::Starttls;
+        visit(plan, &mut |step| starttls |= matches!(step, Step::StartTls));
+        if starttls {
+            mistakes.push(Mistake::of_plan(
+                "BOSH and WebSocket have no STARTTLS; give --tls direct, or a --target with https or wss",
+            ));
+        }
+        if target.web.sockets.is_some_and(|most| most < plan.options.connections) {
+            mistakes.push(Mistake::of_plan(
+                "each user of BOSH needs a socket at least; give --sockets as many as there are connections, or more",
+            ));
+        }
+    }
     match (&target.tls.certificate_pem, &target.tls.key_pem) {
         (Some(_), None) => {
             mistakes.push(Mistake::of_plan("the client certificate has no key; give --key too"))

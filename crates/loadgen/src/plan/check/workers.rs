@@ -3,8 +3,8 @@
 //! The work is estimated from the plan: logins and stanzas a second, at the cost that the generator is held to. Presence
 //! that a server multiplies is not in the plan and not in the estimate; a worker that is late says so during the run.
 
-use super::super::{Plan, Security, Step};
-use super::machine::OTHER_FILES;
+use super::super::{Plan, Security, Step, Transport};
+use super::machine::{OTHER_FILES, sockets};
 use super::{Facts, mean};
 
 /// Connections of one worker at most.
@@ -14,6 +14,8 @@ const LOGIN_MS: f64 = 0.15;
 const TLS_LOGIN_MS: f64 = 1.0;
 /// CPU of a message sent and received.
 const MESSAGE_MS: f64 = 0.01;
+/// The same with the requests of BOSH that carry it.
+const BOSH_MESSAGE_MS: f64 = 0.08;
 /// Share of a core that a worker may be given: latency suffers long before 100 %.
 const FULL: f64 = 0.6;
 
@@ -35,7 +37,8 @@ pub(super) fn each_worker(facts: &Facts) -> u64 {
 pub fn workers_needed(plan: &Plan, facts: &Facts) -> Workers {
     let connections = u64::from(plan.options.connections);
     let each = each_worker(facts);
-    let for_files = connections.div_ceil(each).max(1);
+    // Two sockets of a user are not split between workers.
+    let for_files = sockets(plan).div_ceil(each).max(1);
     let work = work(plan);
     // A server on the same machine gets the other half.
     let cores = if facts.server_here { facts.cores / 2 } else { facts.cores }.max(1);
@@ -78,7 +81,8 @@ fn work(plan: &Plan) -> Work {
         closed_loop |= closed;
     }
     let login_ms = if plan.target.security == Security::None { LOGIN_MS } else { TLS_LOGIN_MS };
-    let mut cores = (logins * login_ms + stanzas * MESSAGE_MS) / 1_000.0;
+    let message_ms = if plan.target.web.transport == Transport::Bosh { BOSH_MESSAGE_MS } else { MESSAGE_MS };
+    let mut cores = (logins * login_ms + stanzas * message_ms) / 1_000.0;
     if closed_loop {
         cores = f64::INFINITY;
     }

@@ -18,7 +18,8 @@ use ::toml::de::DeTable;
 
 use super::mistake::nearest;
 use super::{
-    Arguments, Mistake, Options, Phase, Plan, Security, Session, Start, Table, Target, csv, overrides, scale,
+    Arguments, Mistake, Options, Phase, Plan, Security, Session, Start, Table, Target, Transport, Web, csv,
+    endpoint, overrides, scale,
 };
 pub use accounts::Preparation;
 use reader::{Context, Node, Section};
@@ -32,6 +33,11 @@ const SECURITIES: &[(&str, Security)] = &[
     ("direct", Security::Direct),
     ("tls", Security::Direct),
 ];
+/// Words for what carries a stream.
+const TRANSPORTS: &[(&str, Transport)] =
+    &[("tcp", Transport::Tcp), ("bosh", Transport::Bosh), ("websocket", Transport::WebSocket)];
+/// Where the HTTP server is if nobody says it.
+const USUAL_WEB_ADDRESS: &str = "127.0.0.1:5280";
 /// Where the server is if nobody says it.
 const USUAL_ADDRESS: &str = "127.0.0.1:5222";
 /// Connections if nobody says how many.
@@ -101,7 +107,8 @@ fn plan(section: Section<'_>, name: &str, arguments: &Arguments) -> Option<(Plan
     let title = s.get("title").and_then(|n| n.text()).unwrap_or(name).to_owned();
     // Read before; asked for again so that they are known keys.
     let _ = (s.get("connections"), s.get("tables"));
-    let target = target(s, arguments);
+    let mut target = target(s, arguments);
+    bosh(s, &mut target.web);
     let read = accounts::read(s, &target.domain, arguments);
     let sessions = sessions(s);
     let names: Vec<&str> = sessions.iter().map(|session| session.name.as_str()).collect();
@@ -137,6 +144,7 @@ fn target(s: &Section<'_>, arguments: &Arguments) -> Target {
         security: Security::None,
         tls: super::Tls::default(),
         sources: Vec::new(),
+        web: Web::default(),
     };
     if let Some(section) = s.get("target").and_then(|n| n.section()) {
         if let Some(node) = section.get("address") {
@@ -160,7 +168,8 @@ fn target(s: &Section<'_>, arguments: &Arguments) -> Target {
         if let Some(domain) = section.get("domain").and_then(|n| n.text()) {
             target.domain = domain.to_owned();
         }
-        target.security = section.get("security").and_then(|n| n.word(SECURITIES)).unwrap_or_default();
+        web(&section, &mut target, arguments);
+        target.security = section.get("security").and_then(|n| n.word(SECURITIES)).unwrap_or(target.security);
         target.tls.ca_pem = section.get("ca").and_then(|n| file(&n, arguments));
         target.tls.certificate_pem = section.get("certificate").and_then(|n| file(&n, arguments));
         target.tls.key_pem = section.get("key").and_then(|n| file(&n, arguments));
@@ -172,9 +181,62 @@ fn target(s: &Section<'_>, arguments: &Arguments) -> Target {
         target.domain.clone_from(domain);
     }
     if target.addresses.is_empty() && arguments.addresses.is_empty() {
-        target.addresses = addresses(USUAL_ADDRESS).unwrap_or_default();
+        let usual = if target.web.transport.is_web() { USUAL_WEB_ADDRESS } else { USUAL_ADDRESS };
+        target.addresses = addresses(usual).unwrap_or_default();
     }
     target
+}
+
+/// `url`, or `transport` and `path`.
+fn web(section: &Section<'_>, target: &mut Target, arguments: &Arguments) {
+    if let Some(node) = section.get("url") {
+        if section.get("address").is_some()
+            || section.get("transport").is_some()
+            || section.get("path").is_some()
+        {
+            node.wrong("says all that address, transport and path say; keep one of the two forms");
+        }
+        match node
+            .text()
+            .and_then(|text| endpoint(text).or_else(|| node.none("must begin with http, https, ws or wss")))
+        {
+            Some(Ok(found)) => {
+                target.addresses = found.addresses;
+                target.security = found.security;
+                target.web.transport = found.transport;
+                target.web.path = found.path;
+                target.web.host = found.host;
+            }
+            Some(Err(what)) if arguments.addresses.is_empty() => node.wrong(what),
+            _ => {}
+        }
+    }
+    if let Some(transport) = section.get("transport").and_then(|n| n.word(TRANSPORTS)) {
+        target.web.transport = transport;
+    }
+    if let Some(node) = section.get("path")
+        && let Some(path) = node.text()
+    {
+        if path.starts_with('/') && !path.contains([' ', '\r', '\n']) {
+            path.clone_into(&mut target.web.path);
+        } else {
+            node.wrong("must begin with / and have no blanks, such as \"/http-bind\"");
+        }
+    }
+    if let Some(host) = section.get("host").and_then(|n| n.text()) {
+        host.clone_into(&mut target.web.host);
+    }
+}
+
+/// `[bosh]`.
+fn bosh(s: &Section<'_>, web: &mut Web) {
+    let Some(section) = s.get("bosh").and_then(|n| n.section()) else { return };
+    if let Some(ms) = section.get("wait").and_then(|n| n.span_ms()) {
+        web.wait_s = u32::try_from(ms.div_ceil(1_000)).unwrap_or(u32::MAX);
+    }
+    web.keep_alive_ms = section.get("keep_alive").and_then(|n| n.span_ms()).unwrap_or(web.keep_alive_ms);
+    web.sockets = section.get("sockets").and_then(|n| n.amount());
+    section.finish();
 }
 
 /// Content of a file that the plan names.

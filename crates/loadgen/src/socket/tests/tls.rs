@@ -316,7 +316,7 @@ fn starttls_takes_over_a_connection() {
     peer.send(b"<starttls/>\n").unwrap();
     peer.read_bytes(10);
     let mut peer = peer.with_tls(&client(|_| {}), NAME, false);
-    let twice = peer.socket.start_tls(&client(|_| {}), NAME, false, &mut peer.scratch).unwrap_err();
+    let twice = peer.socket.start_tls(&client(|_| {}), NAME, None, &mut peer.scratch).unwrap_err();
     assert_eq!(twice.kind(), io::ErrorKind::InvalidInput);
     peer.handshake().unwrap();
     peer.send(b"secret").unwrap();

@@ -76,7 +76,7 @@ fn options_that_make_no_sense_are_refused() {
     });
     let (address, server) = serve(|listener| drop(listener.accept().unwrap()));
     let mut peer = Client::connect(address);
-    let error = peer.socket.start_tls(&client(|_| {}), "no name", false, &mut peer.scratch).unwrap_err();
+    let error = peer.socket.start_tls(&client(|_| {}), "no name", None, &mut peer.scratch).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     assert!(!peer.socket.is_secure());
     server.join().unwrap();

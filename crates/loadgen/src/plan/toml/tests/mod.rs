@@ -231,6 +231,8 @@ fn the_command_line_wins() {
         message_size: Some(77),
         in_flight: Some(4),
         addresses: vec!["127.0.0.9:1".parse().unwrap()],
+        endpoint: None,
+        sockets: Some(90),
         domain: Some("c.example".to_owned()),
         security: Some(Security::Starttls),
         tls: Some(crate::plan::Tls { resume: true, ..crate::plan::Tls::default() }),
@@ -256,7 +258,7 @@ fn the_command_line_wins() {
     assert_eq!(plan.phases[0].rate, 3.0);
     assert_eq!((plan.options.duration_ms, plan.options.hold_ms), (Some(7_000), Some(8_000)));
     assert_eq!(plan.target.addresses, arguments.addresses);
-    assert_eq!(plan.target.sources, arguments.sources);
+    assert_eq!((&plan.target.sources, plan.target.web.sockets), (&arguments.sources, Some(90)));
     assert_eq!((plan.target.domain.as_str(), plan.accounts.domain.as_str()), ("c.example", "c.example"));
     assert_eq!(plan.target.security, Security::Starttls);
     assert!(plan.target.tls.resume && plan.target.tls.only_tls12, "TLS of both is put together");
@@ -372,8 +374,16 @@ fn the_examples_of_the_reference_can_be_read() {
 #[test]
 fn every_key_is_in_the_reference() {
     // An unknown key without a near name makes the reader tell all keys that it knows.
-    let sections =
-        ["[target]", "[accounts]", "[prepare]", "[options]", "[[phase]]", "[[start]]", "[[session]]"];
+    let sections = [
+        "[target]",
+        "[bosh]",
+        "[accounts]",
+        "[prepare]",
+        "[options]",
+        "[[phase]]",
+        "[[start]]",
+        "[[session]]",
+    ];
     for section in sections {
         let text = format!("{section}\nqqqqqqqqqqqqqqqqqqqq = 1\n");
         let mistakes = read_toml(&text, "test", &Arguments::default()).unwrap_err();

@@ -1,0 +1,593 @@
+//! A user's stream over BOSH (XEP-0124 1.11, XEP-0206 1.4): two sockets at most, one request held by the server.
+//!
+//! What is written waits in `out` of the user as XML and goes with the next request. A request is made when there is
+//! something to say, or when the server holds none; so a quiet user has one request with the server, that is its pause,
+//! and no buffer. Two requests at one time are needed only to say something while one is held; the server answers the
+//! older one then, and its socket has nothing to do until the next time.
+//!
+//! A request whose connection breaks is sent again on a new one with the same number (XEP-0124 section 14.3), and answers
+//! are taken in the order of their numbers, whichever socket is read first.
+//!
+//! Left out: polling sessions (`hold` 0), `pause`, keys, acknowledgements. Trap: a user can end while its answer is handled,
+//! so the user is looked at again after every element.
+
+use std::io;
+
+use rustix::event::epoll::{self, EventFlags};
+
+use super::run::Engine;
+use super::user::{BLOCKED, CLOSED, CONNECTED, LOGGED_IN, Wait};
+use crate::clock::now_us;
+use crate::measure::{Counter, Gauge, Timing};
+use crate::plan::Security;
+use crate::socket::{ReadEnd, Socket};
+use crate::web::bosh::{self, End, Kind, Session};
+use crate::web::{http, qualify};
+
+/// Connections that may break in a row before the session counts as lost.
+const PATIENCE: u8 = 3;
+
+/// A session.
+#[derive(Default)]
+pub(crate) struct Bosh {
+    /// Empty until the server has named it.
+    sid: Box<str>,
+    /// Number of the next request.
+    next: u64,
+    lines: [Line; 2],
+    /// Which of the addresses it goes to.
+    turn: usize,
+    /// Requests at one time.
+    requests: u8,
+    /// Connections that broke in a row.
+    failures: u8,
+    /// What the next request is for.
+    wanted: Kind,
+    /// The end was asked for: nothing more is sent.
+    over: bool,
+}
+
+/// One of the two sockets and its request.
+#[derive(Default)]
+struct Line {
+    socket: Option<Socket>,
+    /// Of the request, what the kernel did not take.
+    out: Vec<u8>,
+    /// An answer that is incomplete, or has to wait for an older one.
+    input: Vec<u8>,
+    /// Stanzas of the request, until it is answered.
+    stanzas: Box<[u8]>,
+    /// Number of the request; 0: none.
+    rid: u64,
+    /// Second of the run since which it has, or has not, a request.
+    since: u32,
+    /// Counts sockets, so that an event of an earlier one is not taken for this one's.
+    generation: u16,
+    kind: Kind,
+    connected: bool,
+    /// It takes requests: connected, and secure if it has to be.
+    ready: bool,
+    blocked: bool,
+    /// The answer is complete in `input`.
+    answered: bool,
+}
+
+const _: () = assert!(size_of::<Bosh>() <= 272);
+
+impl Bosh {
+    /// Whether the server has made the session.
+    pub(crate) fn is_created(&self) -> bool {
+        !self.sid.is_empty()
+    }
+
+    /// The stream is to begin, or to begin again.
+    pub(super) fn wants_stream(&mut self) {
+        self.wanted = if self.is_created() { Kind::Restart } else { Kind::Create };
+    }
+
+    /// The session is to end.
+    pub(super) fn wants_end(&mut self) {
+        self.wanted = Kind::Terminate;
+    }
+
+    fn under_way(&self) -> usize {
+        self.lines.iter().filter(|line| line.rid != 0).count()
+    }
+
+    /// Whether a request is to be made now; `empty`: there are no stanzas.
+    fn sends(&self, empty: bool) -> bool {
+        let under_way = self.under_way();
+        if self.over || under_way >= usize::from(self.requests).min(self.lines.len()) {
+            return false;
+        }
+        match self.wanted {
+            Kind::Create => under_way == 0,
+            Kind::Restart | Kind::Terminate => self.is_created(),
+            Kind::Plain => self.is_created() && (!empty || under_way == 0),
+        }
+    }
+
+    /// The line for the next request: one that is ready, else one that will be, else one without a socket.
+    fn free_line(&self) -> Option<usize> {
+        let rank = |line: &Line| match (&line.socket, line.ready) {
+            (Some(_), true) => 0,
+            (Some(_), false) => 1,
+            (None, _) => 2,
+        };
+        (0..self.lines.len()).filter(|at| self.lines[*at].rid == 0).min_by_key(|at| rank(&self.lines[*at]))
+    }
+}
+
+impl Engine {
+    fn bosh(&mut self, slot: u32) -> Option<&mut Bosh> {
+        self.users[slot as usize].bosh.as_deref_mut()
+    }
+
+    fn web_line(&mut self, slot: u32, index: usize) -> Option<&mut Line> {
+        self.bosh(slot)?.lines.get_mut(index)
+    }
+
+    fn second(&self) -> u32 {
+        (now_us().saturating_sub(self.start) / 1_000_000) as u32
+    }
+
+    /// Begins a session with its first connection.
+    pub(super) fn connect_bosh(&mut self, slot: u32, turn: usize) {
+        // Numbers begin anywhere and stay far below 2^53 (XEP-0124 section 7).
+        let next = 1 + (u64::from(self.rng.below(u32::MAX)) << 8);
+        let user = &mut self.users[slot as usize];
+        user.bosh = Some(Box::new(Bosh { next, turn, requests: 1, ..Bosh::default() }));
+        user.wait = Wait::Connected;
+        user.flags &= !(CONNECTED | BLOCKED | CLOSED);
+        user.scope = xml::Scope::client();
+        match self.open_line(slot, 0) {
+            Ok(()) => self.limit(slot, self.plan.options.connect_timeout_ms),
+            Err(error) => self.connect_failed(slot, &error),
+        }
+    }
+
+    fn open_line(&mut self, slot: u32, index: usize) -> io::Result<()> {
+        let Some(bosh) = self.bosh(slot) else { return Ok(()) };
+        let turn = bosh.turn;
+        let Some(line) = bosh.lines.get_mut(index) else { return Ok(()) };
+        line.generation = line.generation.wrapping_add(1);
+        let data = tag(slot, index, line.generation);
+        let socket = self.open_socket(slot, turn, data)?;
+        if let Some(line) = self.web_line(slot, index) {
+            line.socket = Some(socket);
+            (line.connected, line.ready, line.blocked) = (false, false, true);
+        }
+        Ok(())
+    }
+
+    /// Closes a socket; its request, if it has one, stays.
+    fn close_line(&mut self, slot: u32, index: usize) {
+        let Some(line) = self.web_line(slot, index) else { return };
+        if !line.answered {
+            line.input = Vec::new();
+        }
+        line.out = Vec::new();
+        line.ready = false;
+        let connected = std::mem::take(&mut line.connected);
+        if line.socket.take().is_some() {
+            self.open -= 1;
+            self.record.shift(Gauge::Connected, -i64::from(connected));
+        }
+    }
+
+    /// The session is gone, with its sockets.
+    pub(super) fn drop_bosh(&mut self, slot: u32) {
+        if self.users[slot as usize].bosh.is_some() {
+            self.close_line(slot, 0);
+            self.close_line(slot, 1);
+            self.users[slot as usize].bosh = None;
+        }
+    }
+
+    /// Something happened on a socket of `slot`; which one is in `which`.
+    pub(super) fn line_event(&mut self, slot: u32, which: u64, flags: EventFlags) {
+        let index = (which & 1) as usize;
+        let Some(line) = self.web_line(slot, index) else { return };
+        if u64::from(line.generation) != which >> 1 {
+            return;
+        }
+        let Some(socket) = &line.socket else { return };
+        if !line.connected {
+            if let Err(error) = socket.connect_result() {
+                return self.line_broken(slot, index, Some(&error));
+            }
+            if !flags.contains(EventFlags::OUT) {
+                return;
+            }
+            self.line_connected(slot, index);
+        } else if flags.contains(EventFlags::OUT) {
+            self.write_line(slot, index);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+            self.read_line(slot, index);
+        }
+    }
+
+    fn line_connected(&mut self, slot: u32, index: usize) {
+        let now = now_us();
+        self.record.add(Counter::Connections, 1);
+        self.record.shift(Gauge::Connected, 1);
+        let secure = self.security(slot) == Security::Direct;
+        let alpn = self.alpn();
+        let Some(line) = self.web_line(slot, index) else { return };
+        line.connected = true;
+        self.watch_line(slot, index, false);
+        let user = &mut self.users[slot as usize];
+        if !user.is(CONNECTED) {
+            user.set(CONNECTED, true);
+            let took = now.saturating_sub(user.due);
+            self.record.time(Timing::Connect, took);
+        }
+        if !secure {
+            return self.line_ready(slot, index);
+        }
+        let user = &mut self.users[slot as usize];
+        if user.wait == Wait::Connected {
+            user.wait = Wait::Handshake;
+            user.login().since = now;
+        }
+        let Some(line) = user.bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index)) else { return };
+        let (Some(client), Some(socket)) = (&self.tls, &mut line.socket) else { return };
+        match socket.start_tls(client, &self.plan.target.domain, Some(alpn), &mut self.scratch) {
+            Ok(written) => self.watch_line(slot, index, written.blocked),
+            Err(error) => self.line_broken(slot, index, Some(&error)),
+        }
+    }
+
+    /// A socket takes requests from now on.
+    fn line_ready(&mut self, slot: u32, index: usize) {
+        let Some(line) = self.web_line(slot, index) else { return };
+        line.ready = true;
+        if line.rid != 0 {
+            return self.send_line(slot, index);
+        }
+        let user = &mut self.users[slot as usize];
+        match user.wait {
+            Wait::Handshake => {
+                let took = now_us() - user.login().since;
+                self.record.time(Timing::Tls, took);
+                self.open_stream(slot);
+            }
+            Wait::Connected => self.open_stream(slot),
+            _ => {}
+        }
+    }
+
+    /// Asks for EPOLLOUT, or no longer does.
+    fn watch_line(&mut self, slot: u32, index: usize, blocked: bool) {
+        let Some(line) = self.users[slot as usize].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index))
+        else {
+            return;
+        };
+        if line.blocked == blocked {
+            return;
+        }
+        line.blocked = blocked;
+        let out = if blocked { EventFlags::OUT } else { EventFlags::empty() };
+        if let Some(socket) = &line.socket {
+            let data = epoll::EventData::new_u64(tag(slot, index, line.generation));
+            // It fails only for a descriptor that is not in the set, and this one is.
+            let _ = epoll::modify(&self.epoll, socket, data, EventFlags::IN | EventFlags::RDHUP | out);
+        }
+    }
+
+    /// Makes a request if one is to be made.
+    pub(super) fn flush_bosh(&mut self, slot: u32) {
+        let second = self.second();
+        let user = &mut self.users[slot as usize];
+        let Some(bosh) = user.bosh.as_deref_mut() else { return };
+        if !bosh.sends(user.out.is_empty()) {
+            return;
+        }
+        let Some(index) = bosh.free_line() else { return };
+        let mut stanzas = std::mem::take(&mut self.request);
+        stanzas.clear();
+        if matches!(bosh.wanted, Kind::Plain | Kind::Terminate) && !user.out.is_empty() {
+            let taken = qualify::append(&user.out, &mut stanzas);
+            user.out = user.out.get(taken..).unwrap_or_default().to_vec();
+        }
+        let line = &mut bosh.lines[index];
+        line.stanzas = stanzas.as_slice().into();
+        self.request = stanzas;
+        line.rid = bosh.next;
+        line.since = second;
+        line.kind = std::mem::take(&mut bosh.wanted);
+        bosh.next += 1;
+        bosh.over = line.kind == Kind::Terminate;
+        let polls = line.kind == Kind::Plain && line.stanzas.is_empty();
+        let (ready, connecting) = (line.ready, line.socket.is_some());
+        self.record.add(Counter::HttpRequests, 1);
+        self.record.add(Counter::HttpPolls, u64::from(polls));
+        if ready {
+            self.send_line(slot, index);
+        } else if !connecting && let Err(error) = self.open_line(slot, index) {
+            self.line_broken(slot, index, Some(&error));
+        }
+    }
+
+    /// Writes the request of a line that is ready.
+    fn send_line(&mut self, slot: u32, index: usize) {
+        let web = &self.plan.target.web;
+        let Some(bosh) = self.users[slot as usize].bosh.as_deref_mut() else { return };
+        let mut request = std::mem::take(&mut self.request);
+        request.clear();
+        let line = &mut bosh.lines[index];
+        let session = Session { sid: &bosh.sid, domain: &self.plan.target.domain, wait: web.wait_s };
+        // The body is written first, since its length stands in the head.
+        bosh::write(line.kind, session, line.rid, &line.stanzas, &mut request);
+        let body = request.len();
+        http::post(web.path(), &web.host, body, &mut request);
+        request.rotate_left(body);
+        let Some(socket) = &mut line.socket else {
+            self.request = request;
+            return;
+        };
+        let result = socket.write(&request, &mut self.scratch);
+        if let Ok(written) = &result {
+            line.out = request.get(written.taken..).unwrap_or_default().to_vec();
+        }
+        self.request = request;
+        self.wrote(slot, index, result);
+    }
+
+    /// Writes what the kernel did not take.
+    fn write_line(&mut self, slot: u32, index: usize) {
+        let Some(line) = self.users[slot as usize].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index))
+        else {
+            return;
+        };
+        let Some(socket) = &mut line.socket else { return };
+        let result = socket.write(&line.out, &mut self.scratch);
+        if let Ok(written) = &result {
+            line.out = line.out.get(written.taken..).unwrap_or_default().to_vec();
+        }
+        self.wrote(slot, index, result);
+    }
+
+    fn wrote(&mut self, slot: u32, index: usize, result: io::Result<crate::socket::Written>) {
+        match result {
+            Ok(written) => {
+                let waits = self.web_line(slot, index).is_some_and(|line| !line.out.is_empty());
+                self.watch_line(slot, index, written.blocked || waits);
+            }
+            Err(error) => self.line_broken(slot, index, Some(&error)),
+        }
+    }
+
+    fn read_line(&mut self, slot: u32, index: usize) {
+        loop {
+            let epoch = self.users[slot as usize].epoch;
+            let Some(line) =
+                self.users[slot as usize].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index))
+            else {
+                return;
+            };
+            let generation = line.generation;
+            let Some(socket) = &mut line.socket else { return };
+            // An incomplete answer grows where it is: copying it for each read would cost its square.
+            let grows = !line.input.is_empty();
+            let mut input = std::mem::take(if grows { &mut line.input } else { &mut self.input });
+            let result = socket.read(&mut self.scratch, |data| input.extend_from_slice(data));
+            if let Ok(read) = &result {
+                let waits = !line.out.is_empty();
+                if read.blocked || read.established {
+                    self.watch_line(slot, index, read.blocked || waits);
+                }
+                if read.established {
+                    self.line_ready(slot, index);
+                }
+            }
+            let end = result.map(|read| read.end);
+            let ended = matches!(end, Ok(ReadEnd::Closed | ReadEnd::Cut));
+            let taken = if input.is_empty() { 0 } else { self.arrived(slot, index, &input, ended) };
+            let same = self.users[slot as usize].epoch == epoch;
+            let keeps =
+                |line: &&mut Line| line.answered || (line.generation == generation && line.socket.is_some());
+            if same
+                && taken < input.len()
+                && let Some(line) = self.web_line(slot, index).filter(keeps)
+            {
+                if grows && taken == 0 {
+                    line.input = std::mem::take(&mut input);
+                } else {
+                    line.input = input[taken..].to_vec();
+                }
+            }
+            // A roster of thousands must not leave its buffer behind.
+            if !grows && input.capacity() <= 1 << 20 {
+                input.clear();
+                self.input = input;
+            }
+            self.catch_up(slot);
+            if !same || self.web_line(slot, index).is_none_or(|line| line.generation != generation) {
+                return;
+            }
+            match end {
+                Ok(ReadEnd::Blocked) => return,
+                Ok(ReadEnd::More) => {}
+                Ok(ReadEnd::Closed | ReadEnd::Cut) => return self.line_broken(slot, index, None),
+                Err(error) => return self.line_broken(slot, index, Some(&error)),
+            }
+        }
+    }
+
+    /// Takes an answer that had to wait for an older one.
+    fn catch_up(&mut self, slot: u32) {
+        let Some(bosh) = self.bosh(slot) else { return };
+        let Some(index) = bosh.lines.iter().position(|line| line.answered) else { return };
+        let rid = bosh.lines[index].rid;
+        if bosh.lines.iter().any(|line| line.rid != 0 && line.rid < rid) {
+            return;
+        }
+        let input = std::mem::take(&mut bosh.lines[index].input);
+        bosh.lines[index].answered = false;
+        let epoch = self.users[slot as usize].epoch;
+        let taken = self.arrived(slot, index, &input, true);
+        if self.users[slot as usize].epoch == epoch
+            && taken < input.len()
+            && let Some(line) = self.web_line(slot, index)
+        {
+            line.input = input[taken..].to_vec();
+        }
+    }
+
+    /// Handles the answer at the beginning of `input`, if it is complete and its turn; returns how many bytes it took.
+    fn arrived(&mut self, slot: u32, index: usize, input: &[u8], ended: bool) -> usize {
+        let Some(bosh) = self.bosh(slot) else { return input.len() };
+        let (rid, kind) = (bosh.lines[index].rid, bosh.lines[index].kind);
+        if rid == 0 {
+            // Nobody asked: some servers say why they close a connection that nobody uses.
+            self.close_line(slot, index);
+            return input.len();
+        }
+        let answer = match http::answer(input, ended) {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return 0,
+            Err(why) => {
+                self.broken_protocol(slot, why);
+                return input.len();
+            }
+        };
+        if bosh.lines.iter().any(|line| line.rid != 0 && line.rid < rid) {
+            bosh.lines[index].answered = true;
+            return 0;
+        }
+        if let Some(condition) = bosh::condition(answer.status) {
+            self.session_over(slot, condition);
+            return input.len();
+        }
+        let body = match bosh::read(&answer.content) {
+            Ok(body) => body,
+            Err(why) => {
+                self.broken_protocol(slot, why);
+                return input.len();
+            }
+        };
+        let end = bosh::over(&body);
+        if end == End::Again {
+            self.record.error("bosh:again");
+            if answer.close || ended {
+                self.close_line(slot, index);
+            }
+            self.again(slot, index, None);
+            return answer.length;
+        }
+        let second = self.second();
+        if let Some(bosh) = self.bosh(slot) {
+            bosh.failures = 0;
+            let line = &mut bosh.lines[index];
+            (line.rid, line.since, line.stanzas) = (0, second, Box::default());
+            if kind == Kind::Create
+                && let Some(created) = bosh::created(&body)
+            {
+                (bosh.sid, bosh.requests) = (created.sid, created.requests);
+            }
+        }
+        if answer.close || self.open > self.most_sockets {
+            self.close_line(slot, index);
+        }
+        let length = answer.length;
+        self.answer_bytes = answer.content.len();
+        let epoch = self.users[slot as usize].epoch;
+        let result = bosh::stanzas(&body, |stanza| {
+            self.element(slot, stanza);
+            self.users[slot as usize].epoch == epoch
+        });
+        if self.users[slot as usize].epoch != epoch {
+            return length;
+        }
+        if let Err(error) = result {
+            self.garbled(slot, &error);
+        } else if let End::Over(condition) = end {
+            self.session_over(slot, &condition);
+        } else if self.bosh(slot).is_some_and(|bosh| !bosh.is_created()) {
+            self.session_over(slot, "no-session");
+        } else {
+            self.touch(slot);
+        }
+        length
+    }
+
+    /// The server has ended the session.
+    fn session_over(&mut self, slot: u32, condition: &str) {
+        let user = &self.users[slot as usize];
+        if user.is(CLOSED) {
+            return self.ended(slot, None);
+        }
+        let condition = if condition.is_empty() { "terminated" } else { condition };
+        self.record.error(&format!("bosh:{condition}"));
+        if user.is(LOGGED_IN) {
+            self.ended(slot, None);
+        } else {
+            self.login_failed(slot, "login:closed", &format!("the server ends the session: {condition}"));
+        }
+    }
+
+    /// A connection is gone. Its request is made again on another one.
+    fn line_broken(&mut self, slot: u32, index: usize, error: Option<&io::Error>) {
+        let Some(line) = self.web_line(slot, index) else { return };
+        let waits = line.rid != 0 && !line.answered;
+        self.close_line(slot, index);
+        let user = &self.users[slot as usize];
+        if !user.is(CONNECTED) {
+            let gone = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return self.connect_failed(slot, error.unwrap_or(&gone));
+        }
+        let negotiates =
+            matches!(user.wait, Wait::Handshake) || user.bosh.as_ref().is_some_and(|bosh| !bosh.is_created());
+        if negotiates || (waits && user.is(CLOSED)) {
+            self.ended(slot, error);
+        } else if waits {
+            self.record.error("bosh:broken-connection");
+            self.again(slot, index, error);
+        }
+    }
+
+    /// Makes the request of a line again (XEP-0124 section 14.3).
+    fn again(&mut self, slot: u32, index: usize, error: Option<&io::Error>) {
+        let Some(bosh) = self.bosh(slot) else { return };
+        bosh.failures += 1;
+        if bosh.failures > PATIENCE {
+            return self.ended(slot, error);
+        }
+        let line = &bosh.lines[index];
+        let (ready, connecting) = (line.ready, line.socket.is_some());
+        self.record.add(Counter::HttpAgain, 1);
+        if ready {
+            self.send_line(slot, index);
+        } else if !connecting && let Err(error) = self.open_line(slot, index) {
+            self.line_broken(slot, index, Some(&error));
+        }
+    }
+
+    /// Once a second: closes sockets that have had nothing to do for long, and gives up requests that nobody answers.
+    pub(super) fn sweep_lines(&mut self, now: u64) {
+        let web = &self.plan.target.web;
+        let second = (now.saturating_sub(self.start) / 1_000_000) as u32;
+        let idle = u32::try_from(web.keep_alive_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
+        let patience = u32::try_from(self.plan.options.answer_timeout_ms / 1_000).unwrap_or(u32::MAX);
+        let held = web.wait_s.saturating_add(patience);
+        for slot in 0..self.users.len() as u32 {
+            for index in 0..2 {
+                let Some(line) = self.web_line(slot, index) else { break };
+                let age = second.saturating_sub(line.since);
+                if line.rid == 0 && line.ready && age >= idle {
+                    self.close_line(slot, index);
+                } else if line.rid != 0 && line.connected && age > held {
+                    line.since = second;
+                    self.line_broken(slot, index, None);
+                }
+            }
+        }
+    }
+}
+
+/// Data of the events of a line: never that of the controller's connection, since a generation has 16 bits.
+fn tag(slot: u32, index: usize, generation: u16) -> u64 {
+    u64::from(slot) | (index as u64) << 32 | u64::from(generation) << 33
+}

@@ -1,0 +1,158 @@
+//! A user's stream over WebSocket (RFC 7395): the upgrade, elements into frames, frames into elements.
+//!
+//! What is written waits in `out` of the user as XML, and becomes frames when the socket takes bytes: so everything that
+//! writes need not know. The bytes in front that are frames already are counted in `framed`.
+//!
+//! Left out: `see-other-uri`, pings of our own. Trap: `out` may end in the middle of an element that a plan sends raw;
+//! only whole elements become frames.
+
+use super::rng::Rng;
+use super::run::Engine;
+use super::user::{UPGRADED, Wait};
+use crate::clock::now_us;
+use crate::web::websocket::Frame;
+use crate::web::{http, qualify, websocket};
+
+/// What stands before and behind the domain in `<open/>` (RFC 7395 section 3.4).
+pub(super) const OPEN: (&[u8], &[u8]) =
+    (b"<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='", b"' version='1.0' xml:lang='en'/>");
+/// The end of a stream (RFC 7395 section 3.6).
+pub(super) const CLOSE: &[u8] = b"<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>";
+
+impl Engine {
+    /// Asks for WebSocket on a new connection.
+    pub(super) fn upgrade(&mut self, slot: u32) {
+        let key = self.key(slot);
+        let web = &self.plan.target.web;
+        let user = &mut self.users[slot as usize];
+        user.wait = Wait::Features;
+        user.login().since = now_us();
+        websocket::upgrade(web.path(), &web.host, key, &mut user.out);
+        self.touch(slot);
+        self.limit(slot, self.plan.options.answer_timeout_ms);
+    }
+
+    /// The key of a connection. It is no secret (RFC 6455 section 10.3), so it need not be kept: it is made again.
+    fn key(&self, slot: u32) -> [u8; 16] {
+        let user = &self.users[slot as usize];
+        let mut rng = Rng::new(u64::from(slot) << 32 | u64::from(user.epoch) ^ self.start);
+        std::array::from_fn(|_| rng.below(256) as u8)
+    }
+
+    fn mask(&mut self) -> [u8; 4] {
+        self.rng.below(u32::MAX).to_be_bytes()
+    }
+
+    /// Handles what has come; returns where the rest begins.
+    pub(super) fn frames(&mut self, slot: u32, input: &mut Vec<u8>) -> usize {
+        let mut at = 0;
+        let epoch = self.users[slot as usize].epoch;
+        while at < input.len() {
+            let user = &self.users[slot as usize];
+            if user.socket.is_none() || user.epoch != epoch {
+                return input.len();
+            }
+            if !user.is(UPGRADED) {
+                match self.upgraded(slot, &input[at..]) {
+                    0 => return at,
+                    taken => at += taken,
+                }
+                continue;
+            }
+            match websocket::next(&input[at..]) {
+                Ok(None) => return at,
+                Ok(Some((Frame::Text(text), _, end))) => {
+                    self.answer_bytes = text.len();
+                    self.element(slot, &text);
+                    at += end;
+                }
+                Ok(Some((Frame::Close(_), ..))) => {
+                    self.ended(slot, None);
+                    return input.len();
+                }
+                Ok(Some((frame, from, to))) => {
+                    if let Frame::Ping(content) = frame {
+                        let content = content.to_vec();
+                        self.pong(slot, &content);
+                    }
+                    // It may stand between the fragments of a message.
+                    input.drain(at + from..at + to);
+                }
+                Err(why) => {
+                    self.broken_protocol(slot, why);
+                    return input.len();
+                }
+            }
+        }
+        at
+    }
+
+    /// The answer to the request for an upgrade, as far as it is there; returns how many bytes it took.
+    fn upgraded(&mut self, slot: u32, input: &[u8]) -> usize {
+        let (status, head, length) = match http::answer(input, false) {
+            Ok(Some(answer)) => (answer.status, &input[..answer.head], answer.length),
+            Ok(None) => return 0,
+            Err(why) => {
+                self.login_failed(slot, "login:websocket", why);
+                return input.len();
+            }
+        };
+        if let Err(why) = websocket::accepted(status, head, self.key(slot)) {
+            self.login_failed(slot, "login:websocket", &why);
+            return input.len();
+        }
+        let user = &mut self.users[slot as usize];
+        // Everything that was written so far has been sent, or it would not have been answered.
+        user.set(UPGRADED, true);
+        user.scope = xml::Scope::none();
+        let since = user.login().since;
+        self.open_stream(slot);
+        self.users[slot as usize].login().since = since;
+        length
+    }
+
+    /// The server breaks a protocol below XMPP.
+    pub(super) fn broken_protocol(&mut self, slot: u32, why: &str) {
+        self.record.error("garbled");
+        self.record.log(|| why.to_owned());
+        self.ended(slot, None);
+    }
+
+    /// Answers a ping at once, in front of what is no frame yet.
+    fn pong(&mut self, slot: u32, content: &[u8]) {
+        let mut frame = Vec::new();
+        websocket::pong(content, self.mask(), &mut frame);
+        let user = &mut self.users[slot as usize];
+        let at = user.framed as usize;
+        user.framed += frame.len() as u32;
+        user.out.splice(at..at, frame);
+        self.touch(slot);
+    }
+
+    /// Makes frames of all whole elements in `out`.
+    pub(super) fn frame(&mut self, slot: u32) {
+        let framed = self.users[slot as usize].framed as usize;
+        if framed >= self.users[slot as usize].out.len() {
+            return;
+        }
+        let mut out = std::mem::take(&mut self.users[slot as usize].out);
+        let mut frames = std::mem::take(&mut self.request);
+        frames.clear();
+        let taken = qualify::elements(&out[framed..], |before, behind| {
+            let mask = self.mask();
+            if behind.is_empty() {
+                websocket::text(&[before], mask, &mut frames);
+            } else {
+                websocket::text(&[before, qualify::DECLARATION, behind], mask, &mut frames);
+            }
+        });
+        let behind = out.split_off(framed + taken);
+        out.truncate(framed);
+        out.extend_from_slice(&frames);
+        let user = &mut self.users[slot as usize];
+        user.framed = out.len() as u32;
+        out.extend_from_slice(&behind);
+        user.out = out;
+        self.request = frames;
+    }
+}

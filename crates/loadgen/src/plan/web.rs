@@ -1,0 +1,166 @@
+//! What carries a stream: TCP, BOSH (XEP-0124, XEP-0206) or WebSocket (RFC 7395), and where on an HTTP server it is.
+//!
+//! Left out: proxies, and the search for a server's addresses (XEP-0156).
+//! Trap: a user of BOSH opens two sockets, and a server with 20 000 files has room for fewer than 10 000 of them; `sockets`
+//! bounds what a whole run keeps open.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Security, addresses};
+
+/// What carries a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// TCP, with TLS as [`Security`] says.
+    #[default]
+    Tcp,
+    /// Requests over HTTP/1.1 (XEP-0124, XEP-0206).
+    Bosh,
+    /// WebSocket over HTTP/1.1 (RFC 7395).
+    WebSocket,
+}
+
+impl Transport {
+    /// Sockets of one user at most.
+    pub fn sockets(self) -> u32 {
+        if self == Self::Bosh { 2 } else { 1 }
+    }
+
+    /// Whether it is spoken through HTTP.
+    pub fn is_web(self) -> bool {
+        self != Self::Tcp
+    }
+}
+
+/// What BOSH and WebSocket need to know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Web {
+    /// What carries the stream.
+    pub transport: Transport,
+    /// Path on the HTTP server; empty: the usual one, see [`Web::path`].
+    pub path: String,
+    /// `Host` of the requests; empty: the first address.
+    pub host: String,
+    /// BOSH: longest time in seconds that the server is asked to hold a request.
+    pub wait_s: u32,
+    /// BOSH: a socket without a request is closed after so long, in milliseconds.
+    pub keep_alive_ms: u64,
+    /// BOSH: sockets of all users together; beyond them one is closed as soon as it has no request. `None`: two each.
+    pub sockets: Option<u32>,
+}
+
+impl Default for Web {
+    fn default() -> Self {
+        Self {
+            transport: Transport::Tcp,
+            path: String::new(),
+            host: String::new(),
+            wait_s: 60,
+            keep_alive_ms: 60_000,
+            sockets: None,
+        }
+    }
+}
+
+impl Web {
+    /// The path: what the plan says, or where most servers have it.
+    pub fn path(&self) -> &str {
+        match (self.path.as_str(), self.transport) {
+            ("", Transport::WebSocket) => "/xmpp-websocket",
+            ("", _) => "/http-bind",
+            (path, _) => path,
+        }
+    }
+}
+
+/// What an address with a scheme says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// `http`, `https`: BOSH. `ws`, `wss`: WebSocket.
+    pub transport: Transport,
+    /// TLS or none.
+    pub security: Security,
+    /// Host and port as they were written.
+    pub host: String,
+    /// Empty if none was written.
+    pub path: String,
+    /// The address, resolved.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// Reads `http://host:port/path` (BOSH) or `ws://host:port/path` (WebSocket), or their forms with TLS, `https` and `wss`.
+/// `None` for text without such a scheme.
+///
+/// # Errors
+/// One sentence with its mend: no host, or one that is not found.
+pub fn endpoint(text: &str) -> Option<Result<Endpoint, String>> {
+    let (scheme, rest) = text.trim().split_once("://")?;
+    let (transport, security, port) = match scheme {
+        "http" => (Transport::Bosh, Security::None, 80),
+        "https" => (Transport::Bosh, Security::Direct, 443),
+        "ws" => (Transport::WebSocket, Security::None, 80),
+        "wss" => (Transport::WebSocket, Security::Direct, 443),
+        _ => {
+            return Some(Err(format!(
+                "\"{text}\" has an unknown scheme; http and https are BOSH, ws and wss WebSocket"
+            )));
+        }
+    };
+    let (host, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let after_address = host.rsplit(']').next().unwrap_or(host);
+    let located = if after_address.contains(':') { host.to_owned() } else { format!("{host}:{port}") };
+    if host.is_empty() || path.contains([' ', '\r', '\n']) {
+        return Some(Err(format!("\"{text}\" is no address such as {scheme}://127.0.0.1:5280/http-bind")));
+    }
+    Some(addresses(&located).map(|addresses| Endpoint {
+        transport,
+        security,
+        host: host.to_owned(),
+        path: path.to_owned(),
+        addresses,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_say_what_is_spoken() {
+        for (text, transport, security, address, path) in [
+            (
+                "http://127.0.0.1:5280/http-bind",
+                Transport::Bosh,
+                Security::None,
+                "127.0.0.1:5280",
+                "/http-bind",
+            ),
+            ("https://127.0.0.1/b?x=1", Transport::Bosh, Security::Direct, "127.0.0.1:443", "/b?x=1"),
+            ("ws://[::1]:80", Transport::WebSocket, Security::None, "[::1]:80", ""),
+            ("wss://[::1]/ws", Transport::WebSocket, Security::Direct, "[::1]:443", "/ws"),
+        ] {
+            let found = endpoint(text).unwrap().unwrap();
+            assert_eq!(
+                (found.transport, found.security, found.path.as_str()),
+                (transport, security, path),
+                "{text}"
+            );
+            assert_eq!(found.addresses, [address.parse().unwrap()]);
+        }
+        assert_eq!(endpoint("127.0.0.1:5222"), None);
+        for wrong in ["ftp://a/", "http:///x", "http://127.0.0.1/a b"] {
+            assert!(endpoint(wrong).unwrap().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn paths_that_are_not_given_are_the_usual_ones() {
+        let web = |transport| Web { transport, ..Web::default() };
+        assert_eq!(web(Transport::Bosh).path(), "/http-bind");
+        assert_eq!(web(Transport::WebSocket).path(), "/xmpp-websocket");
+        assert_eq!(Web { path: "/x".to_owned(), ..Web::default() }.path(), "/x");
+    }
+}
