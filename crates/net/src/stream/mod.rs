@@ -187,7 +187,9 @@ impl Stream {
             && each!(self, stream => stream.shared.is_urgent())
         {
             // An error comes back with the next call.
-            let _ = self.poll_flush(cx, lent);
+            if self.poll_flush(cx, lent).is_ready() {
+                each!(self, stream => stream.shared.calm());
+            }
         }
         let found = match polled {
             Poll::Ready(Ok(found)) => found,

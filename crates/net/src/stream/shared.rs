@@ -249,6 +249,13 @@ impl Shared {
         matches!(&self.framing, Framing::WebSocket(socket) if !socket.is_ended())
     }
 
+    /// That has left.
+    pub(crate) fn calm(&mut self) {
+        if let Framing::WebSocket(socket) = &mut self.framing {
+            socket.calm();
+        }
+    }
+
     /// Whether something is queued that the layers above do not know of.
     pub(crate) fn is_urgent(&self) -> bool {
         matches!(&self.framing, Framing::WebSocket(socket) if socket.is_urgent())

@@ -140,6 +140,11 @@ impl WebSocket {
         self.outbound.is_urgent()
     }
 
+    /// It does no more.
+    pub(crate) fn calm(&mut self) {
+        self.outbound.calm();
+    }
+
     /// Queued bytes that are not in the lent output.
     pub(crate) fn waiting(&self) -> usize {
         self.outbound.waiting()

@@ -68,9 +68,14 @@ impl Outbound {
         self.code = code;
     }
 
-    /// The output has left.
+    /// The output has left, or waits elsewhere.
     pub(crate) fn sent(&mut self) {
-        (self.framed, self.pong, self.urgent) = (0, 0, false);
+        (self.framed, self.pong) = (0, 0);
+    }
+
+    /// Nothing waits any more.
+    pub(crate) fn calm(&mut self) {
+        self.urgent = false;
     }
 
     /// Turns the text in the output into frames. `spare` is working space.

@@ -126,7 +126,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Framed<I> {
                 Ok(Scan::More { skip }) => {
                     let space = self.text[..skip].iter().all(u8::is_ascii_whitespace);
                     if skip > 0 && space && self.text.len() == skip {
-                        self.message(&self.text[..skip].to_vec());
+                        let space = std::mem::take(&mut self.text);
+                        self.message(&space);
+                        return;
                     }
                     self.text.drain(..skip);
                     let known = self.text.len() > 2
