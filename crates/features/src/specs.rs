@@ -81,6 +81,16 @@ pub static BUILT_IN: &[BuiltIn] = &[
         "section 16: several streams in a session; `charsets`, `accept`, `route`",
     ),
     built("net", "XEP-0206", "XMPP Over BOSH", "1.4", "SASL EXTERNAL by certificates of HTTP"),
+    built("net", "RFC 7395", "XMPP Subprotocol for WebSocket", "", ""),
+    built("net", "RFC 6455", "The WebSocket Protocol", "", "pings from the server; fragments to the client"),
+    built(
+        "net",
+        "RFC 7692",
+        "Compression Extensions for WebSocket",
+        "",
+        "context takeover; windows of the server below 32 kB",
+    ),
+    built("net", "RFC 8441", "Bootstrapping WebSockets with HTTP/2", "", ""),
     built("net", "RFC 5929", "Channel Bindings for TLS", "", "`tls-unique`"),
     built("net", "RFC 9266", "Channel Bindings for TLS 1.3", "", "TLS 1.2"),
 ];
