@@ -10,6 +10,7 @@ mod accounts;
 mod assets;
 mod audit;
 pub mod auth;
+mod bulk;
 mod chat;
 pub mod commands;
 mod console;
@@ -55,8 +56,10 @@ pub struct Api {
     /// The process around it.
     pub machine: Arc<dyn Machine>,
     /// Tokens for programs.
-    pub tokens: Tokens,
+    pub tokens: Arc<Tokens>,
     pub(crate) auth: Auth,
+    /// Bulk creations that are under way.
+    pub(crate) bulk: bulk::Calls,
     /// The OpenAPI document.
     pub(crate) document: Value,
     pub(crate) history: overview::History,
@@ -65,10 +68,11 @@ pub struct Api {
 impl Api {
     /// The API of a node.
     pub fn new(node: Arc<Node>, machine: Arc<dyn Machine>) -> Arc<Api> {
-        let tokens = Tokens::new(node.stores.settings.clone());
+        let tokens = Arc::new(Tokens::new(node.stores.settings.clone()));
         let document = openapi::document(&operations(), schemas());
         let history = overview::History::default();
-        Arc::new(Api { node, machine, tokens, auth: Auth::default(), document, history })
+        let bulk = bulk::Calls::default();
+        Arc::new(Api { node, machine, tokens, auth: Auth::default(), bulk, document, history })
     }
 
     /// Takes a point for the overview; to be called every [`overview::INTERVAL`] seconds.
@@ -94,6 +98,7 @@ fn operations() -> Vec<Operation> {
     let mut all = auth::operations();
     all.extend(auth::tokens::operations());
     all.extend(accounts::operations());
+    all.extend(bulk::operations());
     all.extend(sessions::operations());
     all.extend(commands::operations());
     all.extend(audit::operations());
@@ -110,6 +115,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let mut all = auth::schemas();
     all.extend(auth::tokens::schemas());
     all.extend(accounts::schemas());
+    all.extend(bulk::schemas());
     all.extend(sessions::schemas());
     all.extend(commands::schemas());
     all.extend(audit::schemas());

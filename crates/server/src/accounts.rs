@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
@@ -65,6 +66,7 @@ async fn run(config: &Config, mut request: Request) -> Result<()> {
         stores: database.stores(),
         domains: config.domains.clone(),
         keys: crate::passwords::Keys::new(config.iterations),
+        tokens: Arc::new(api::auth::tokens::Tokens::new(database.stores().settings)),
         running: None,
     };
     let result = loop {

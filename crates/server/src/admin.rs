@@ -11,6 +11,7 @@ use base::Secret;
 use jid::Jid;
 use serde::{Deserialize, Serialize};
 use store::{BulkItem, BulkRoster, NewAccount, Page, Stores, Subscription};
+use throng_core::command::Caller;
 use throng_core::{Node, Passwords};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -59,6 +60,16 @@ pub(crate) enum Request {
         jid: String,
         disabled: bool,
     },
+    TokenAdd {
+        name: String,
+        scopes: Vec<String>,
+        /// Until it expires; never if absent.
+        days: Option<u64>,
+    },
+    TokenList,
+    TokenRemove {
+        name: String,
+    },
     /// All commands of a domain.
     Commands {
         domain: String,
@@ -85,6 +96,8 @@ pub(crate) struct Admin {
     /// Without a running node.
     pub(crate) domains: Vec<String>,
     pub(crate) keys: Arc<Keys>,
+    /// Tokens of the HTTP API.
+    pub(crate) tokens: Arc<api::auth::tokens::Tokens>,
     /// The running node, if this is one.
     pub(crate) running: Option<Arc<Running>>,
 }
@@ -92,7 +105,16 @@ pub(crate) struct Admin {
 impl Admin {
     /// Carries one request out.
     pub(crate) async fn run(&self, request: Request) -> Result<Answer> {
-        self.audit(&request);
+        let noted = noted(&request);
+        let result = self.carry_out(request).await;
+        if let (Some((what, on)), Some(node)) = (noted, self.node()) {
+            let outcome = if result.is_ok() { "done" } else { "failed" };
+            node.audit(&Caller::operator(), what, &on, outcome);
+        }
+        result
+    }
+
+    async fn carry_out(&self, request: Request) -> Result<Answer> {
         let said = |line: String| Ok(Answer { lines: vec![line], ..Answer::default() });
         match request {
             Request::Add { jid, password } => {
@@ -160,6 +182,9 @@ impl Admin {
                 done?;
                 said(format!("{jid} {}", if disabled { "disabled" } else { "enabled" }))
             }
+            Request::TokenAdd { .. } | Request::TokenList | Request::TokenRemove { .. } => {
+                crate::tokens::run(&self.tokens, request).await
+            }
             Request::Commands { domain } => {
                 let Some(node) = self.node() else { bail!("the node is not running") };
                 crate::commands::describe(node, &domain)
@@ -178,24 +203,6 @@ impl Admin {
                 report.log();
                 Ok(Answer { lines: report.lines(), ..Answer::default() })
             }
-        }
-    }
-
-    /// What changes accounts of a running node has its line in the audit log; commands write their own.
-    fn audit(&self, request: &Request) {
-        let (command, on) = match request {
-            Request::Add { jid, .. } => ("account add", jid.clone()),
-            Request::Passwd { jid, .. } => ("account passwd", jid.clone()),
-            Request::Remove { jid } => ("account remove", jid.clone()),
-            Request::Disable { jid, disabled: true } => ("account disable", jid.clone()),
-            Request::Disable { jid, disabled: false } => ("account enable", jid.clone()),
-            Request::Bulk { domain, prefix, count, .. } => {
-                ("account bulk", format!("{count} of {prefix}*@{domain}"))
-            }
-            _ => return,
-        };
-        if self.running.is_some() {
-            tracing::info!(target: "throng::audit", who = "operator", door = "socket", command, on, "command");
         }
     }
 
@@ -307,6 +314,24 @@ impl Admin {
         }
         Ok(made)
     }
+}
+
+/// What has a line in the audit log of a running node: what changes accounts or tokens. Commands write their own.
+fn noted(request: &Request) -> Option<(&'static str, String)> {
+    Some(match request {
+        Request::Add { jid, .. } => ("account add", jid.clone()),
+        Request::Passwd { jid, .. } => ("account passwd", jid.clone()),
+        Request::Remove { jid } => ("account remove", jid.clone()),
+        Request::Disable { jid, disabled: true } => ("account disable", jid.clone()),
+        Request::Disable { jid, disabled: false } => ("account enable", jid.clone()),
+        Request::Bulk { domain, prefix, count, .. } => {
+            ("account bulk", format!("{count} of {prefix}*@{domain}"))
+        }
+        Request::TokenAdd { name, .. } => ("token add", name.clone()),
+        Request::TokenRemove { name } => ("token remove", name.clone()),
+        Request::Reload => ("reload", String::new()),
+        _ => return None,
+    })
 }
 
 /// The `ring` nearest neighbours of `i` in a ring of `n`. Always mutual: an odd ring pairs the accounts at the next

@@ -41,6 +41,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Account,
     },
+    /// Tokens for programs that use the HTTP API under /api/v1.
+    Token {
+        #[command(subcommand)]
+        command: Token,
+    },
     /// Run a load against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
     Load(Box<loadgen::cli::Load>),
     /// The figures of a running node.
@@ -145,6 +150,41 @@ pub(crate) enum Account {
         /// `ring:R`: each has the R nearest neighbours as mutual contacts.
         #[arg(long, value_name = "ring:R")]
         roster: Option<String>,
+    },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Token {
+    /// Make a token and print it; it is not shown again.
+    Add {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// What it is called in lists and in the audit log.
+        name: String,
+        /// What it is for: read, accounts, sessions, messages, node, or admin for everything. May be given several times.
+        #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',')]
+        scopes: Vec<String>,
+        /// Days until it expires; 0 for never.
+        #[arg(long, value_name = "N", default_value_t = 365)]
+        days: u64,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the tokens with their scopes.
+    List {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a token; it is of no use from then on.
+    Remove {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// Its name.
+        name: String,
     },
 }
 

@@ -19,6 +19,7 @@ mod reload;
 mod run;
 mod runtime;
 mod status;
+mod tokens;
 mod top;
 mod web;
 mod wire;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         cli::Command::Reload { config } => reload::command(config.as_deref()),
         cli::Command::Top { config, once } => top::command(config.as_deref(), once),
         cli::Command::Account { command } => accounts::command(command),
+        cli::Command::Token { command } => tokens::command(command),
         cli::Command::Order(line) => commands::command(line),
         cli::Command::Load(load) => return loadgen::cli::command(*load),
         cli::Command::Status { config, json } => status::command(config.as_deref(), json),

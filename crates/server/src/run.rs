@@ -93,6 +93,7 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     let pages = Arc::new(Pages { running: running.clone() });
     let api = api::Api::new(node.clone(), pages);
     web.open(running.http_doors.clone(), api::router(api.clone()));
+    let tokens = api.tokens.clone();
     let mut accepting = Vec::new();
     for listener in listeners {
         let local = listener.port().local;
@@ -105,6 +106,7 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
         stores: admin_stores,
         domains: Vec::new(),
         keys: running.wired.keys.clone(),
+        tokens,
         running: Some(running.clone()),
     });
     let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));

@@ -45,6 +45,9 @@ pub trait Addresses: Send + Sync {
     /// The number of an address, given now if it had none. Asking twice gives the same number.
     fn number(&self, address: &Jid) -> Fut<'_, AddressId>;
 
+    /// The numbers of many addresses, given now to those that had none, in the order of the input.
+    fn numbers(&self, addresses: &[Jid]) -> Fut<'_, Vec<AddressId>>;
+
     /// The number of an address if it has one.
     fn find(&self, address: &Jid) -> Fut<'_, Option<AddressId>>;
 }

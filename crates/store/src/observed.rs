@@ -184,6 +184,7 @@ observed! {
     Addresses in addresses {
         fn resolve(ids: &[AddressId]) -> Vec<(AddressId, Jid)>;
         fn number(address: &Jid) -> AddressId;
+        fn numbers(addresses: &[Jid]) -> Vec<AddressId>;
         fn find(address: &Jid) -> Option<AddressId>;
     }
     Settings in settings {

@@ -83,6 +83,7 @@ counted! {
     Addresses in addresses {
         resolve(ids: &[AddressId]) -> Vec<(AddressId, Jid)>;
         number(address: &Jid) -> AddressId;
+        numbers(addresses: &[Jid]) -> Vec<AddressId>;
         find(address: &Jid) -> Option<AddressId>;
     }
     Settings in settings {

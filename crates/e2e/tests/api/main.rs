@@ -16,7 +16,9 @@ extern crate api as throng_api;
 mod common;
 
 mod accounts;
+mod bulk;
 mod commands;
+mod doors;
 mod sessions;
 mod tokens;
 

@@ -101,6 +101,20 @@ impl Addresses for SqlStores {
         })
     }
 
+    fn numbers(&self, addresses: &[Jid]) -> Fut<'_, Vec<AddressId>> {
+        let names: Vec<Box<str>> = addresses.iter().map(|address| bare(address.as_ref())).collect();
+        let bytes = names.iter().map(|name| name.len() + 16).sum();
+        let write: Work<Vec<AddressId>> = Box::new(move |conn| {
+            Box::pin(async move {
+                let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+                let known = intern(conn, &names).await?;
+                let lost = || corrupt("the database forgot an address");
+                names.iter().map(|name| known.get(*name).copied().ok_or_else(lost)).collect()
+            })
+        });
+        self.writer.call(bytes, write)
+    }
+
     fn find(&self, address: &Jid) -> Fut<'_, Option<AddressId>> {
         let name = bare(address.as_ref());
         self.read(Box::new(move |conn| {

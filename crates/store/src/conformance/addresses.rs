@@ -62,6 +62,20 @@ pub async fn many_ask_for_the_same_number(f: Fixture) {
     assert_eq!(numbers.len(), 5);
 }
 
+pub async fn many_numbers_come_in_the_order_of_the_input(f: Fixture) {
+    let addresses = &f.stores.addresses;
+    let known = addresses.number(&jid("user7@example.org")).await.unwrap();
+    let mut asked: Vec<_> = (0..600).rev().map(|n| jid(&format!("user{n}@example.org"))).collect();
+    asked.push(jid("user7@example.org/desk"));
+    let numbers = addresses.numbers(&asked).await.unwrap();
+    assert_eq!((numbers.len(), numbers[592], numbers[600]), (601, known, known));
+    assert_eq!(addresses.numbers(&asked).await.unwrap(), numbers);
+    for at in [0, 300, 599] {
+        assert_eq!(addresses.find(&asked[at]).await.unwrap(), Some(numbers[at]));
+    }
+    assert_eq!(addresses.numbers(&[]).await.unwrap(), []);
+}
+
 pub async fn numbers_of_removed_accounts_stay(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     f.stores.accounts.remove(jid("ann@example.org").as_ref()).await.unwrap().unwrap();

@@ -166,6 +166,7 @@ macro_rules! conformance_suite {
             disabled_accounts_are_listed);
         $crate::conformance_suite!(@ $backend, addresses: numbers_stay, resources_do_not_count,
             unknown_addresses_are_not_found, resolves_what_is_known, many_ask_for_the_same_number,
+            many_numbers_come_in_the_order_of_the_input,
             numbers_of_removed_accounts_stay, resolves_more_than_one_statement_takes);
         $crate::conformance_suite!(@ $backend, logins: unknown_account_is_nothing, brings_everything,
             sees_every_write, large_rosters_come_whole, many_at_once_get_their_own,

@@ -14,6 +14,11 @@ impl Addresses for Memory {
         ready(self.state.lock().number(address.as_ref()))
     }
 
+    fn numbers(&self, addresses: &[Jid]) -> Fut<'_, Vec<AddressId>> {
+        let mut state = self.state.lock();
+        ready(addresses.iter().map(|address| state.number(address.as_ref())).collect())
+    }
+
     fn find(&self, address: &Jid) -> Fut<'_, Option<AddressId>> {
         ready(Ok(self.state.lock().find(address.as_ref())))
     }

@@ -1,0 +1,113 @@
+//! Lines out of a body that comes in pieces: newline-delimited JSON. No line is held that is longer than [`LONGEST`].
+//!
+//! The trap: a line that is too long is skipped up to its end, however far that is, and counts as one line.
+
+/// Bytes of one line.
+pub(super) const LONGEST: usize = 1 << 20;
+
+/// What came in and is not taken yet.
+#[derive(Default)]
+pub(super) struct Lines {
+    bytes: Vec<u8>,
+    /// What of it was taken.
+    taken: usize,
+    /// What of it was looked through for the end of a line.
+    seen: usize,
+    skipping: bool,
+    ended: bool,
+}
+
+/// One line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Text(Vec<u8>),
+    TooLong,
+}
+
+impl Lines {
+    pub(super) fn push(&mut self, piece: &[u8]) {
+        self.bytes.drain(..self.taken);
+        self.seen -= self.taken;
+        self.taken = 0;
+        self.bytes.extend_from_slice(piece);
+    }
+    /// Nothing more will come: what is left is the last line.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+    }
+    /// Takes a line that is whole. Blank ones are none.
+    pub(super) fn take(&mut self) -> Option<Line> {
+        loop {
+            let end = self.bytes[self.seen..].iter().position(|b| *b == b'\n').map(|at| self.seen + at);
+            let (line, next) = match end {
+                Some(end) => (self.taken..end, end + 1),
+                None if self.ended && (self.taken < self.bytes.len() || self.skipping) => {
+                    (self.taken..self.bytes.len(), self.bytes.len())
+                }
+                None => {
+                    self.seen = self.bytes.len();
+                    if self.bytes.len() - self.taken > LONGEST {
+                        self.skipping = true;
+                        self.taken = self.bytes.len();
+                    }
+                    return None;
+                }
+            };
+            let too_long = std::mem::take(&mut self.skipping) || line.len() > LONGEST;
+            let text = self.bytes[line].trim_ascii();
+            (self.taken, self.seen) = (next, next);
+            match (too_long, text.is_empty()) {
+                (true, _) => return Some(Line::TooLong),
+                (false, true) => {}
+                (false, false) => return Some(Line::Text(text.to_vec())),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(pieces: &[&[u8]]) -> Vec<Line> {
+        let (mut lines, mut out) = (Lines::default(), Vec::new());
+        for piece in pieces {
+            lines.push(piece);
+            out.extend(std::iter::from_fn(|| lines.take()));
+            assert!(lines.bytes.len() <= 2 * LONGEST + piece.len());
+        }
+        lines.end();
+        out.extend(std::iter::from_fn(|| lines.take()));
+        out
+    }
+    fn text(text: &str) -> Line {
+        Line::Text(text.into())
+    }
+
+    #[test]
+    fn lines_are_the_same_however_they_are_cut() {
+        let whole = b"one\r\n\n  \ntwo\nthree";
+        for at in 0..=whole.len() {
+            let (left, right) = whole.split_at(at);
+            assert_eq!(all(&[left, right]), [text("one"), text("two"), text("three")], "cut at {at}");
+        }
+        let single: Vec<&[u8]> = whole.chunks(1).collect();
+        assert_eq!(all(&single), [text("one"), text("two"), text("three")]);
+        assert_eq!(all(&[]), []);
+        assert_eq!(all(&[b"\n\n"]), []);
+    }
+
+    #[test]
+    fn a_line_without_end_costs_no_more_than_a_long_one() {
+        let piece = vec![b'x'; 100_000];
+        let mut pieces: Vec<&[u8]> = vec![b"a\n"];
+        pieces.extend(std::iter::repeat_n(piece.as_slice(), 300));
+        pieces.push(b"\nb\n");
+        assert_eq!(all(&pieces), [text("a"), Line::TooLong, text("b")]);
+        pieces.pop();
+        assert_eq!(all(&pieces), [text("a"), Line::TooLong]);
+        let mut exact = vec![b'y'; LONGEST];
+        exact.push(b'\n');
+        assert_eq!(all(&[&exact]), [Line::Text(vec![b'y'; LONGEST])]);
+    }
+}

@@ -1,0 +1,200 @@
+//! Accounts in bulk: streamed both ways, repeated, broken off, and fed with rubbish.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use axum::http::Request;
+use http_body_util::BodyExt as _;
+use jid::Jid;
+use serde_json::{Value, json};
+use throng_api::auth::Scope;
+use tower::ServiceExt as _;
+
+use crate::common::{Answer, World, ask};
+use crate::world;
+
+fn lines(answer: &Answer) -> Vec<Value> {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.header("content-type"), "application/x-ndjson");
+    answer.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+async fn send(world: &World, secret: &str, query: &str, body: impl Into<Body>) -> Answer {
+    let line = format!("POST /api/v1/accounts/bulk{query}");
+    ask(&line).bearer(secret).text("application/x-ndjson", body).to(world).await
+}
+
+/// An account with the next `ring` ones as contacts.
+fn account(n: usize, of: usize, ring: usize) -> String {
+    let roster: Vec<Value> = (1..=ring / 2)
+        .flat_map(|d| [(n + d) % of, (n + of - d) % of])
+        .map(|c| json!({ "jid": format!("user{c}@example.com"), "name": format!("User {c}"), "groups": ["Ring"] }))
+        .collect();
+    json!({ "jid": format!("user{n}@example.com"), "password": "secret", "roster": roster }).to_string()
+        + "\n"
+}
+
+#[tokio::test]
+async fn ten_thousand_with_rosters_in_one_call_and_once_more() {
+    let world = world().await;
+    let secret = world.token("bulk", &[Scope::Accounts]).await;
+    let body: String = (0..10_000).map(|n| account(n, 10_000, 24)).collect();
+    let first = lines(&send(&world, &secret, "", body.clone()).await);
+    assert_eq!(first.len(), 10_001);
+    assert_eq!(first[7], json!({ "line": 8, "result": "created", "jid": "user7@example.com" }));
+    assert_eq!(first[10_000], json!({ "result": "done", "created": 10_000, "exists": 0, "failed": 0 }));
+    let stores = &world.engine.stores;
+    for n in [0, 4_999, 9_999] {
+        let jid = Jid::parse(&format!("user{n}@example.com")).unwrap();
+        let login = stores.logins.login(jid.as_ref()).await.unwrap().unwrap();
+        assert_eq!((login.roster.len(), login.credentials.as_slice()), (24, &b"secret"[..]));
+        let item = &login.roster[0];
+        assert_eq!((item.subscription.as_str(), item.groups.as_slice()), ("both", &["Ring".to_owned()][..]));
+    }
+    let again = send(&world, &secret, "?results=failed", body).await;
+    let again = lines(&again);
+    assert_eq!(again.len(), 1);
+    assert_eq!(again[0], json!({ "result": "done", "created": 0, "exists": 10_000, "failed": 0 }));
+    let (log, _) = world.engine.node.audit.newest(2);
+    let log: Vec<_> =
+        log.iter().map(|e| (e.who.as_str(), e.what.as_str(), e.on.as_str(), e.outcome.as_str())).collect();
+    assert_eq!(
+        log,
+        [
+            ("token:bulk", "account bulk", "10000 accounts", "done"),
+            ("token:bulk", "account bulk", "0 accounts", "done"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_an_account_does_not_stop_the_others() {
+    let world = world().await;
+    let secret = world.token("bulk", &[Scope::Accounts]).await;
+    world.account("there@example.com", "old").await;
+    let mut body = Vec::new();
+    for line in [
+        json!({ "jid": "a@example.com", "password": "one" }).to_string().into_bytes(),
+        b"{".to_vec(),
+        json!({ "jid": "b@example.com" }).to_string().into_bytes(),
+        json!({ "jid": "b@example.com", "password": "x", "admin": true }).to_string().into_bytes(),
+        json!({ "jid": "example.com", "password": "x" }).to_string().into_bytes(),
+        json!({ "jid": "b@elsewhere.example", "password": "x" }).to_string().into_bytes(),
+        json!({ "jid": "b@example.com", "password": "" }).to_string().into_bytes(),
+        json!({ "jid": "b@example.com", "password": "x", "roster": [{ "jid": "@" }] }).to_string().into_bytes(),
+        json!({ "jid": "b@example.com", "password": "x", "roster": [{ "jid": "a@x", "groups": vec!["g"; 33] }] }).to_string().into_bytes(),
+        json!({ "jid": "there@example.com", "password": "new" }).to_string().into_bytes(),
+        vec![b'x'; 3 << 20],
+        vec![0xff, 0xfe],
+        b"".to_vec(),
+        json!({ "jid": "a@example.com", "password": "two" }).to_string().into_bytes(),
+        json!({ "jid": "c@example.net", "password": "x", "roster": [
+            { "jid": "friend@far.example", "subscription": "to" }, { "jid": "none@far.example", "subscription": "none" },
+        ] }).to_string().into_bytes(),
+    ] {
+        body.extend(line);
+        body.push(b'\n');
+    }
+    body.pop();
+    let told = lines(&send(&world, &secret, "", body).await);
+    let short: Vec<String> = told
+        .iter()
+        .map(|l| format!("{} {}", l["result"].as_str().unwrap(), l["condition"].as_str().unwrap_or_default()))
+        .collect();
+    assert_eq!(
+        short,
+        [
+            "created ",
+            "failed bad-request",
+            "failed bad-request",
+            "failed bad-request",
+            "failed bad-request",
+            "failed item-not-found",
+            "failed not-acceptable",
+            "failed bad-request",
+            "failed bad-request",
+            "exists ",
+            "failed not-acceptable",
+            "failed bad-request",
+            "exists ",
+            "created ",
+            "done ",
+        ]
+    );
+    assert_eq!(told[13]["line"], 14, "a blank line is none");
+    let jid = |text: &str| Jid::parse(text).unwrap();
+    let stores = &world.engine.stores;
+    let there = stores.logins.login(jid("there@example.com").as_ref()).await.unwrap().unwrap();
+    assert_eq!(there.credentials, b"old");
+    let c = stores.logins.login(jid("c@example.net").as_ref()).await.unwrap().unwrap();
+    let states: Vec<_> = c.roster.iter().map(|i| i.subscription.as_str()).collect();
+    assert_eq!(states, ["to", "none"]);
+}
+
+#[tokio::test]
+async fn the_call_is_for_those_who_may_and_in_its_format() {
+    let world = world().await;
+    let reader = world.token("reader", &[Scope::Read]).await;
+    let secret = world.token("bulk", &[Scope::Accounts]).await;
+    assert_eq!(send(&world, &reader, "", account(1, 2, 0)).await.problem().0, 403);
+    assert_eq!(send(&world, &secret, "?results=none", account(1, 2, 0)).await.problem().0, 400);
+    let json = ask("POST /api/v1/accounts/bulk").bearer(&secret).text("application/json", account(1, 2, 0));
+    assert_eq!(json.to(&world).await.problem().0, 415);
+    let empty = lines(&send(&world, &secret, "", "").await);
+    assert_eq!(empty, [json!({ "result": "done", "created": 0, "exists": 0, "failed": 0 })]);
+}
+
+#[tokio::test]
+async fn a_store_that_fails_stops_the_call_with_a_last_line() {
+    let world = world().await;
+    let secret = world.token("bulk", &[Scope::Accounts]).await;
+    world.engine.fail_store(true);
+    let told = lines(&send(&world, &secret, "", account(1, 2, 0)).await);
+    assert_eq!((told.len(), &told[0]["result"], &told[0]["created"]), (1, &json!("stopped"), &json!(0)));
+    assert!(told[0]["condition"].as_str().is_some());
+}
+
+/// A request without end, which counts what was taken of it.
+struct Endless {
+    taken: Arc<AtomicUsize>,
+}
+
+impl futures_core::Stream for Endless {
+    type Item = Result<Bytes, Infallible>;
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let n = self.taken.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(Some(Ok(Bytes::from(account(n, 1_000_000, 0)))))
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_read_before_the_answer_is_and_going_away_ends_it() {
+    let world = world().await;
+    let secret = world.token("bulk", &[Scope::Accounts]).await;
+    let taken = Arc::new(AtomicUsize::new(0));
+    let start = |taken: &Arc<AtomicUsize>| {
+        let request = Request::post("/api/v1/accounts/bulk")
+            .header("authorization", format!("Bearer {secret}"))
+            .header("content-type", "application/x-ndjson");
+        let request = request.body(Body::from_stream(Endless { taken: taken.clone() })).unwrap();
+        world.router.clone().oneshot(request)
+    };
+    let mut answer = start(&taken).await.unwrap();
+    assert_eq!(taken.load(Ordering::Relaxed), 0);
+    answer.body_mut().frame().await.unwrap().unwrap();
+    assert_eq!(taken.load(Ordering::Relaxed), 500, "one batch for one piece");
+    answer.body_mut().frame().await.unwrap().unwrap();
+    assert_eq!(taken.load(Ordering::Relaxed), 1_000);
+    let other = start(&taken).await.unwrap();
+    assert_eq!(other.status(), 200);
+    assert_eq!(start(&taken).await.unwrap().status(), 503, "two at a time");
+    drop((answer, other));
+    let (log, _) = world.engine.node.audit.newest(2);
+    assert!(log.iter().all(|e| e.outcome == "given up"), "{log:?}");
+    assert_eq!(start(&taken).await.unwrap().status(), 200);
+    assert_eq!(world.engine.stores.accounts.count("example.com").await.unwrap(), 1_001);
+}
