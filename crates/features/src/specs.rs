@@ -73,6 +73,7 @@ pub static BUILT_IN: &[BuiltIn] = &[
     built("stanza", "XEP-0333", "Displayed Markers", "1.0.0", "passed on; held for idle clients"),
     built("stanza", "XEP-0380", "Explicit Message Encryption", "0.4.0", "passed on"),
     built("stanza", "XEP-0461", "Message Replies", "0.2.1", "passed on"),
+    built("api", "XEP-0156", "Discovering Alternative XMPP Connection Methods", "1.4.0", ""),
     built(
         "net",
         "XEP-0124",

@@ -52,7 +52,7 @@ impl Machine for Pages {
     }
 
     fn alternatives(&self, host: Option<&str>, secure: bool) -> Vec<(&'static str, String)> {
-        self.running.with_config(|config| crate::web::alternatives(&config.http, host, secure))
+        self.running.web.alternatives(host, secure)
     }
 
     fn log(&self) -> Arc<api::log::Ring> {

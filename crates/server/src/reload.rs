@@ -133,11 +133,6 @@ impl Running {
         Running { path, wired, gate, doors, http_doors, web, vitals, ready, level, state }
     }
 
-    /// Looks at the configuration in effect. It must not wait for anything.
-    pub(crate) fn with_config<T>(&self, look: impl FnOnce(&Config) -> T) -> T {
-        look(&self.state.lock().config)
-    }
-
     /// The last lines of the log.
     pub(crate) fn log(&self) -> &Arc<api::log::Ring> {
         &self.level.ring

@@ -19,6 +19,7 @@ use base::clock::Clock;
 use net::bosh::{Exchange, Origin, Sessions};
 use net::http::{Connection as Http1, Http, Remote, Site};
 use net::{Accepted, Gate, Pass, Stream, proxy_protocol};
+use parking_lot::RwLock;
 use streams::{Connection, TlsPolicy};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -33,6 +34,7 @@ const PROXY_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Web {
     pub(crate) http: Arc<Http>,
     pub(crate) bosh: Arc<Sessions>,
+    public_url: RwLock<Option<String>>,
     /// Of XMPP.
     gate: Gate,
     doors: OnceLock<Vec<Arc<Door>>>,
@@ -52,6 +54,7 @@ impl Web {
             Web {
                 http: Http::new(config.settings.clone(), clock.clone()),
                 bosh: Sessions::new(config.bosh, clock, Box::new(start)),
+                public_url: RwLock::new(config.public_url.clone()),
                 gate,
                 doors: OnceLock::new(),
                 router: OnceLock::new(),
@@ -71,6 +74,7 @@ impl Web {
     /// Takes another configuration.
     pub(crate) fn change(&self, config: &config::Http) {
         self.http.change(config.settings.clone());
+        self.public_url.write().clone_from(&config.public_url);
         self.bosh.change(config.bosh);
     }
 
@@ -94,6 +98,28 @@ impl Web {
     /// Connections that the library serves.
     pub(crate) fn pages(&self) -> usize {
         self.pages.load(Ordering::Relaxed)
+    }
+
+    /// Where clients find BOSH and WebSocket of this node (XEP-0156): at its public address, or else where they asked.
+    pub(crate) fn alternatives(&self, host: Option<&str>, secure: bool) -> Vec<(&'static str, String)> {
+        let scheme = if secure { "https" } else { "http" };
+        let base = match (&*self.public_url.read(), host) {
+            (Some(url), _) => url.clone(),
+            (None, Some(host)) => format!("{scheme}://{host}"),
+            (None, None) => return Vec::new(),
+        };
+        let settings = self.http.settings();
+        let mut links = Vec::new();
+        if settings.bosh.is_some() {
+            links.push(("urn:xmpp:alt-connections:xbosh", format!("{base}/bosh")));
+        }
+        // https becomes wss, http becomes ws.
+        if settings.websocket.is_some()
+            && let Some(rest) = base.strip_prefix("http")
+        {
+            links.push(("urn:xmpp:alt-connections:websocket", format!("ws{rest}/ws")));
+        }
+        links
     }
 
     /// Starts the stream of a BOSH session.
@@ -195,29 +221,4 @@ pub(crate) async fn introduce(accepted: Accepted, door: &Door, http: &Http) -> O
 pub(crate) fn stream(accepted: Accepted, door: &Door) -> Option<(Stream, Pass)> {
     let made = accepted.into_stream(door.service().tls.as_deref());
     made.map_err(|error| tracing::warn!(%error, "a connection could not be served")).ok()
-}
-
-/// Where clients find BOSH and WebSocket of this node (XEP-0156): at its public address, or else where they asked.
-pub(crate) fn alternatives(
-    config: &config::Http,
-    host: Option<&str>,
-    secure: bool,
-) -> Vec<(&'static str, String)> {
-    let scheme = if secure { "https" } else { "http" };
-    let base = match (&config.public_url, host) {
-        (Some(url), _) => url.clone(),
-        (None, Some(host)) => format!("{scheme}://{host}"),
-        (None, None) => return Vec::new(),
-    };
-    let mut links = Vec::new();
-    if config.settings.bosh.is_some() {
-        links.push(("urn:xmpp:alt-connections:xbosh", format!("{base}/bosh")));
-    }
-    // https becomes wss, http becomes ws.
-    if config.settings.websocket.is_some()
-        && let Some(rest) = base.strip_prefix("http")
-    {
-        links.push(("urn:xmpp:alt-connections:websocket", format!("ws{rest}/ws")));
-    }
-    links
 }

@@ -1,0 +1,246 @@
+//! What comes in by HTTP on real ports: BOSH and WebSocket, plain and under TLS, in HTTP/1.1 and HTTP/2, behind proxies;
+//! what is refused; reload and the end of a node.
+//!
+//! Each test starts the program of its own in a folder of its own. Clients are sockets and bytes.
+//! Left out: what XMPP itself does over these transports (plays, and real clients in `clients/`).
+//!
+//! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
+//! stale binary is tested as it is.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "the lints exempt functions marked as tests, not what those call"
+)]
+
+mod client;
+mod node;
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use client::{Bosh, H2, WebSocket};
+use node::Node;
+
+const PROXIES: &str = "[http]\ntrusted_proxies = ['127.0.0.1']\n";
+
+#[test]
+fn bosh_logs_in_on_every_road() {
+    let node = Node::start("bosh", "");
+    for mut web in [node.plain(), node.tls(), node.tls_with(&[b"http/1.1"])] {
+        let mut bosh = Bosh::login(&mut web, "romeo");
+        bosh.bound();
+    }
+    // The same connection, once the library has it.
+    let mut web = node.plain();
+    assert!(web.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "").1.contains("ok"));
+    Bosh::login(&mut web, "romeo").bound();
+    assert!(web.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "").1.contains("ok"));
+}
+
+#[test]
+fn websockets_log_in_on_every_road() {
+    let node = Node::start("websocket", "");
+    for web in [node.plain(), node.tls()] {
+        WebSocket::open(web, "/ws").login("romeo");
+    }
+    let mut web = node.plain();
+    assert!(web.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "").1.contains("ok"));
+    WebSocket::open(web, "/xmpp-websocket").login("romeo");
+}
+
+#[test]
+fn http_2_carries_both() {
+    let node = Node::start("h2", "");
+    for web in [node.plain(), node.tls_with(&[b"h2"])] {
+        let mut h2 = H2::begin(web);
+        assert!(h2.connects, "SETTINGS_ENABLE_CONNECT_PROTOCOL");
+        let (status, body) = h2.post("/bosh", &Bosh::creation(1000));
+        assert_eq!(status, 0x88, "200");
+        assert!(body.contains("<stream:features>") && body.contains(" sid='"), "{body}");
+        assert_eq!(h2.upgrade("/ws"), 0x88);
+        let text = h2.websocket(
+            "<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='localhost' version='1.0'/>",
+            "<stream:features",
+        );
+        assert!(text.contains("<open ") && text.contains("PLAIN"), "{text}");
+    }
+}
+
+#[test]
+fn a_second_request_counts_at_once_also_on_the_same_connection() {
+    let node = Node::start("pipeline", "");
+    let mut web = node.plain();
+    let bosh = Bosh::login(&mut web, "romeo");
+    let (sid, rid) = (bosh.sid.clone(), bosh.rid);
+    let body = |rid: u64, inner: &str| {
+        format!("<body rid='{rid}' sid='{sid}' xmlns='http://jabber.org/protocol/httpbind'>{inner}</body>")
+    };
+    // The first is held; the answer to what the second brings is why it comes back.
+    let ping = "<iq xmlns='jabber:client' type='get' id='p1'><ping xmlns='urn:xmpp:ping'/></iq>";
+    web.post("/bosh", &body(rid, ""));
+    web.post("/bosh", &body(rid + 1, ping));
+    let (head, first) = web.answer();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    assert!(first.contains("id='p1'") || first.ends_with("httpbind'/>"), "{first}");
+}
+
+#[test]
+fn what_is_malformed_harms_nobody_else() {
+    let node = Node::start("malformed", "");
+    let mut neighbour = node.plain();
+    let mut bosh = Bosh::login(&mut neighbour, "romeo");
+    for (text, status) in [
+        (
+            "POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        ("POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc", 400),
+        ("POST /bosh HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
+        ("POST /bosh HTTP/1.1\r\nHost: x\r\nHost: y\r\nContent-Length: 0\r\n\r\n", 400),
+        ("POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n", 413),
+        ("POST //bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 404),
+        ("POST /bosh/../bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 404),
+        ("POST /%62osh HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 404),
+        ("GET /ws HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    ] {
+        let mut web = node.plain();
+        web.write_all(text.as_bytes()).unwrap();
+        let (head, _) = web.answer();
+        let expected = format!("HTTP/1.1 {status} ");
+        // A path that is none of ours may be refused in more than one way, but it is never BOSH.
+        let fits = head.starts_with(&expected) || (status == 404 && head.starts_with("HTTP/1.1 405 "));
+        assert!(fits, "{text}: {head}");
+    }
+    let mut flood = node.plain();
+    flood
+        .write_all(format!("POST /bosh HTTP/1.1\r\nHost: x\r\n{}\r\n", "X: y\r\n".repeat(100)).as_bytes())
+        .unwrap();
+    assert!(flood.answer().0.starts_with("HTTP/1.1 431 "));
+    let mut noise = node.plain();
+    noise.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").unwrap();
+    assert!(noise.answer().0.starts_with("HTTP/1.1 400 "));
+    bosh.bound();
+}
+
+#[test]
+fn slow_heads_and_slow_bodies_are_ended() {
+    let node = Node::start("slow", "[http]\nhead_seconds = 1\nbody_seconds = 1\nidle_seconds = 1\n");
+    for text in ["POST /bosh HT", "POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n<body"] {
+        let mut web = node.plain();
+        web.write_all(text.as_bytes()).unwrap();
+        assert!(web.answer().0.starts_with("HTTP/1.1 408 "), "{text}");
+    }
+    let mut silent = node.tls_socket();
+    assert_eq!(silent.read(&mut [0; 10]).unwrap(), 0, "a handshake that never comes");
+}
+
+#[test]
+fn pages_are_told_whether_they_may() {
+    let node = Node::start("origins", "");
+    let ask = |origin: &str| {
+        let mut web = node.plain();
+        let body = Bosh::creation(1);
+        let head = format!(
+            "POST /bosh HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        web.ask(&head, &body).0
+    };
+    assert!(ask("https://evil.example").contains("Access-Control-Allow-Origin: *\r\n"));
+    node.configure("[http]\norigins = ['https://chat.example.org']\n");
+    assert!(node.reload().contains("applied: [http]"), "{}", node.log());
+    assert!(
+        ask("https://chat.example.org").contains("Access-Control-Allow-Origin: https://chat.example.org\r\n")
+    );
+    assert!(ask("https://evil.example").starts_with("HTTP/1.1 403 "));
+    let upgrade = WebSocket::request("/ws").replace("\r\n\r\n", "\r\nOrigin: https://evil.example\r\n\r\n");
+    assert!(node.plain().ask(&upgrade, "").0.starts_with("HTTP/1.1 403 "));
+    let mut preflight = node.plain();
+    let head =
+        preflight.ask("OPTIONS /bosh HTTP/1.1\r\nHost: x\r\nOrigin: https://chat.example.org\r\n\r\n", "").0;
+    assert!(
+        head.starts_with("HTTP/1.1 204 ") && head.contains("Access-Control-Allow-Methods: POST"),
+        "{head}"
+    );
+}
+
+#[test]
+fn a_proxy_says_who_its_client_is() {
+    let debug = "[log]\nlevel = 'info,throng_streams=debug'\n";
+    let node = Node::start("proxy", &format!("{PROXIES}{debug}"));
+    // A stream that ends with an error is logged with the address of its peer.
+    let wrong = "<body rid='1' to='nowhere.example' wait='1' hold='1' ver='1.6' xml:lang='en' \
+                 xmlns='http://jabber.org/protocol/httpbind' xmlns:xmpp='urn:xmpp:xbosh' xmpp:version='1.0'/>";
+    let head = format!("POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n", wrong.len());
+    node.plain().ask(&format!("{head}X-Forwarded-For: 203.0.113.9, 203.0.113.1\r\n\r\n"), wrong);
+    node.logged("peer=203.0.113.1:0");
+    let mut web = node.proxied();
+    web.write_all(b"PROXY TCP4 203.0.113.2 127.0.0.1 4712 80\r\n").unwrap();
+    web.ask(&format!("{head}\r\n"), wrong);
+    node.logged("peer=203.0.113.2:4712");
+    let mut web = node.proxied();
+    web.write_all(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x03\x7f\0\0\x01\x12\x69\0\x50").unwrap();
+    web.ask(&format!("{head}\r\n"), wrong);
+    node.logged("peer=203.0.113.3:4713");
+    let mut web = node.proxied();
+    web.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert_eq!(web.read(&mut [0; 10]).unwrap_or(0), 0, "no header, no service");
+}
+
+#[test]
+fn sessions_are_encrypted_where_they_have_to_be() {
+    let node = Node::start_with("encrypted", PROXIES, "tls = 'required'\n");
+    let body = Bosh::creation(1);
+    let head = format!("POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n", body.len());
+    assert!(node.plain().ask(&format!("{head}\r\n"), &body).0.starts_with("HTTP/1.1 403 "));
+    assert!(node.plain().ask(&WebSocket::request("/ws"), "").0.starts_with("HTTP/1.1 403 "));
+    let (answer, text) = node.plain().ask(&format!("{head}X-Forwarded-Proto: https\r\n\r\n"), &body);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && text.contains("PLAIN"), "{answer}{text}");
+    let node = Node::start_with("plain", "", "plain_without_tls = false\n");
+    let (_, text) = node.plain().ask(&format!("{head}\r\n"), &body);
+    assert!(text.contains("SCRAM-SHA-1") && !text.contains(">PLAIN<"), "{text}");
+}
+
+#[test]
+fn clients_find_the_transports() {
+    let node = Node::start("meta", "");
+    let (head, text) =
+        node.tls().ask("GET /.well-known/host-meta HTTP/1.1\r\nHost: xmpp.example:5443\r\n\r\n", "");
+    assert!(head.to_ascii_lowercase().contains("access-control-allow-origin: *"), "{head}");
+    assert!(
+        text.contains("<Link rel='urn:xmpp:alt-connections:xbosh' href='https://xmpp.example:5443/bosh'/>"),
+        "{text}"
+    );
+    let ask = "GET /.well-known/host-meta.json HTTP/1.1\r\nHost: x\r\n\r\n";
+    assert!(node.plain().ask(ask, "").0.starts_with("HTTP/1.1 404 "), "nothing without TLS");
+    node.configure("[http]\npublic_url = 'https://web.example'\n[http.bosh]\nenabled = false\n");
+    node.reload();
+    let (_, text) = node.plain().ask(ask, "");
+    assert!(text.contains("\"wss://web.example/ws\"") && !text.contains("bosh"), "{text}");
+    assert!(node.plain().ask("GET /bosh HTTP/1.1\r\nHost: x\r\n\r\n", "").0.starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn a_node_that_stops_answers_what_it_holds() {
+    let mut node = Node::start("drain", "");
+    let mut web = node.plain();
+    let bosh = Bosh::login(&mut web, "romeo");
+    let (sid, rid) = (bosh.sid.clone(), bosh.rid);
+    web.post(
+        "/bosh",
+        &format!("<body rid='{rid}' sid='{sid}' xmlns='http://jabber.org/protocol/httpbind'/>"),
+    );
+    let mut socket = WebSocket::open(node.plain(), "/ws");
+    socket.login("romeo");
+    let idle = node.plain();
+    std::thread::sleep(Duration::from_millis(200));
+    let took = node.stop();
+    let (head, text) = web.answer();
+    assert!(head.contains("Connection: close"), "{head}");
+    assert!(text.contains("type='terminate'") && text.contains("<system-shutdown"), "{text}");
+    let last = socket.until("<close");
+    assert!(last.contains("<system-shutdown"), "{last}");
+    drop(idle);
+    assert!(took < Duration::from_secs(8), "{took:?}");
+}
