@@ -183,6 +183,10 @@ fn a_proxy_says_who_its_client_is() {
     web.write_all(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x03\x7f\0\0\x01\x12\x69\0\x50").unwrap();
     web.ask(&format!("{head}\r\n"), wrong);
     node.logged("peer=203.0.113.3:4713");
+    let mut xmpp = node.proxied_xmpp();
+    let header = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='nowhere.example' version='1.0'>";
+    xmpp.write_all(format!("PROXY TCP6 2001:db8::4 ::1 4714 5222\r\n{header}").as_bytes()).unwrap();
+    node.logged("peer=[2001:db8::4]:4714");
     let mut web = node.proxied();
     web.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert_eq!(web.read(&mut [0; 10]).unwrap_or(0), 0, "no header, no service");

@@ -17,7 +17,7 @@ pub(crate) const PASSWORD: &str = "correct horse";
 /// A folder, its configuration and the node in it.
 pub(crate) struct Node {
     folder: PathBuf,
-    ports: [u16; 3],
+    ports: [u16; 4],
     door: &'static str,
     process: Option<Child>,
 }
@@ -31,7 +31,7 @@ impl Node {
     pub(crate) fn start_with(name: &str, more: &str, door: &'static str) -> Node {
         let folder = std::env::temp_dir().join(format!("throng-web-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
-        let ports = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
+        let ports = [(); 4].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
         let ports = ports.map(|listener| listener.local_addr().expect("a bound port").port());
         let mut node = Node { folder, ports, door, process: None };
         node.configure(more);
@@ -44,10 +44,13 @@ impl Node {
         node
     }
     pub(crate) fn configure(&self, more: &str) {
-        let Node { ports: [plain, tls, proxied], door, .. } = self;
+        let Node { ports: [plain, tls, proxied, c2s], door, .. } = self;
         // The last one is refused without somebody who may send the header.
         let proxied = if more.contains("trusted_proxies") {
-            format!("[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{proxied}'\nproxy_protocol = true\n")
+            format!(
+                "[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{proxied}'\nproxy_protocol = true\n\
+                 [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{c2s}'\nproxy_protocol = true\ntls = 'off'\n"
+            )
         } else {
             String::new()
         };
@@ -97,6 +100,10 @@ impl Node {
     /// Where a PROXY header comes first.
     pub(crate) fn proxied(&self) -> Web {
         Web::over(Box::new(socket(self.ports[2])))
+    }
+    /// XMPP over TCP where a PROXY header comes first.
+    pub(crate) fn proxied_xmpp(&self) -> TcpStream {
+        socket(self.ports[3])
     }
     pub(crate) fn tls(&self) -> Web {
         self.tls_with(&[])

@@ -1,0 +1,7 @@
+//! Bytes of a client to an HTTP listener: heads, bodies, pipelines, at any cut.
+#![no_main]
+
+#[path = "../http_bytes.rs"]
+mod http_bytes;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| http_bytes::check(data));

@@ -1,0 +1,111 @@
+//! What must hold for any bytes that a client sends to an HTTP listener. Used by the fuzz target and by `tests/http.rs`.
+//!
+//! The first byte says how the rest is cut. Whatever comes: the same bytes mean the same requests however they are cut, no
+//! body is above the limit, every answer is HTTP, and a connection ends by its deadlines.
+//! Trap: bytes that are handed on are not looked at further; a library reads them.
+
+use base::clock::ManualClock;
+use parking_lot::Mutex;
+use std::future::{Future, Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use throng_net::bosh::{Answer, Origin};
+use throng_net::http::{Connection, Http, Remote, Settings, Site};
+use throng_net::{Gate, Kind, Pass, Pipe, Port, Stream};
+
+/// Most bytes of a body here.
+const LIMIT: usize = 512;
+
+/// A listener that answers every request at once.
+struct Fake {
+    http: Arc<Http>,
+    gate: Gate,
+    seen: Mutex<Vec<Seen>>,
+}
+
+/// What a client has brought about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// A BOSH request with this body.
+    Body(Vec<u8>),
+    /// A WebSocket.
+    WebSocket,
+    /// Something for others.
+    Other,
+}
+
+impl Site for Fake {
+    type Exchange = Ready<Answer>;
+    fn http(&self) -> &Http {
+        &self.http
+    }
+    fn needs_tls(&self) -> bool {
+        false
+    }
+    fn exchange(&self, _: Origin, body: &[u8]) -> Ready<Answer> {
+        assert!(body.len() <= LIMIT);
+        self.seen.lock().push(Seen::Body(body.to_vec()));
+        ready(Answer { status: 200, body: b"<body/>"[..].into(), content: None, close: false })
+    }
+    fn enter(&self, remote: &Remote) -> Option<Pass> {
+        self.gate.enter(remote.peer.ip()).ok()
+    }
+    fn websocket(&self, _: Stream, _: Pass) {
+        self.seen.lock().push(Seen::WebSocket);
+    }
+    fn other(&self, _: Stream, _: Pass) {
+        self.seen.lock().push(Seen::Other);
+    }
+}
+
+/// Sends the bytes in pieces of `size`; what came of them, and what was said.
+pub(crate) fn run(bytes: &[u8], size: usize) -> (Vec<Seen>, String) {
+    let clock = Arc::new(ManualClock::new());
+    let settings = Settings { bosh: Some(LIMIT), gzip: false, ..Settings::default() };
+    let http = Http::new(settings, clock.clone());
+    let site = Arc::new(Fake { http, gate: Gate::default(), seen: Mutex::default() });
+    let port = Arc::new(Port::new(Kind::Http, "127.0.0.1:5280".parse().unwrap()));
+    let (stream, mut pipe) = Stream::memory(port, 1 << 20);
+    let pass = site.gate.enter("127.0.0.1".parse().unwrap()).unwrap();
+    let mut connection = Some(Connection::new(stream, pass, site.clone()));
+    let mut said = Vec::new();
+    let mut turn = |connection: &mut Option<Connection<Fake>>, pipe: &mut Pipe| {
+        let mut cx = Context::from_waker(Waker::noop());
+        // Twice as often as a fair share of work could need.
+        for _ in 0..8 {
+            if let Some(future) = connection
+                && Pin::new(future).poll(&mut cx).is_ready()
+            {
+                *connection = None;
+            }
+        }
+        let mut buffer = [0; 4096];
+        while let Poll::Ready(count @ 1..) = pipe.poll_read(&mut cx, &mut buffer) {
+            said.extend_from_slice(&buffer[..count]);
+        }
+    };
+    for piece in bytes.chunks(size.max(1)) {
+        let _ = pipe.poll_write(&mut Context::from_waker(Waker::noop()), piece);
+        turn(&mut connection, &mut pipe);
+    }
+    for _ in 0..200 {
+        clock.advance(1000);
+        site.http.sweep();
+        turn(&mut connection, &mut pipe);
+    }
+    assert!(connection.is_none(), "every connection ends by its deadlines");
+    assert_eq!(site.gate.counts().connections, 0);
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.is_empty() || said.starts_with("HTTP/1.1 "), "{said}");
+    let seen = site.seen.lock().clone();
+    (seen, said)
+}
+
+/// Panics when a property does not hold.
+pub(crate) fn check(data: &[u8]) {
+    let Some((size, bytes)) = data.split_first() else { return };
+    let (whole, _) = run(bytes, usize::MAX);
+    let (cut, _) = run(bytes, usize::from(*size));
+    assert_eq!(whole, cut, "{:?}", String::from_utf8_lossy(bytes));
+}
