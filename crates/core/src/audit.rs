@@ -77,6 +77,7 @@ impl Node {
     pub fn audit(&self, caller: &Caller, what: &str, on: &str, outcome: &str) {
         let (who, what, on, outcome) = (cut(caller.name()), cut(what), cut(on), cut(outcome));
         let (door, from) = (caller.door, cut(&caller.from));
+        self.metrics.commands.inc([door, if outcome == "done" { "done" } else { "failed" }]);
         tracing::info!(target: "throng::audit", who, door, from, command = what, on, outcome, "command");
         self.audit.push(Entry {
             number: 0,

@@ -5,7 +5,6 @@
 //! line that no other core writes. All names are in `docs/metrics.md`, which a test compares with the registry.
 
 mod tally;
-pub(crate) mod timing;
 
 use std::sync::Arc;
 
@@ -88,6 +87,8 @@ pub struct Metrics {
     pub login_failures: Tally<2>,
     /// Logins refused unseen, by the limit that was reached.
     pub logins_limited: Tally<1>,
+    /// What was asked of the node by commands and the like, by door and whether it was done.
+    pub commands: Tally<2>,
     /// Stream errors sent, by condition.
     pub stream_errors: Tally<1>,
     /// Times that a session was over its rate, by class.
@@ -131,6 +132,10 @@ impl Metrics {
             logins_limited: Tally::counter(
                 ["reason"],
                 &[["address-and-account"], ["address"], ["accounts-of-address"], ["account"]],
+            ),
+            commands: Tally::counter(
+                ["door", "outcome"],
+                &[["http", "done"], ["xmpp", "done"], ["socket", "done"]],
             ),
             stream_errors: Tally::counter(["condition"], &[["connection-timeout"]]),
             limited: Tally::counter(["class"], &[["stanzas"], ["bytes"]]),
@@ -207,6 +212,11 @@ impl Metrics {
         ] {
             registry.register(name, help, tally.clone());
         }
+        registry.register(
+            "throng_commands",
+            "Commands and other acts that are in the audit log",
+            self.commands.clone(),
+        );
         registry.register("throng_login_failures", "Logins that failed", self.login_failures.clone());
     }
 

@@ -108,6 +108,12 @@ fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "Accounts with a bound resource",
         &[(one, node.table.accounts() as f64)],
     )?;
+    let accounts = running.accounts();
+    let labels: Vec<[(&'static str, &str); 1]> =
+        accounts.keys().map(|domain| [("domain", domain.as_str())]).collect();
+    let values: Vec<(Labels<'_>, f64)> =
+        labels.iter().zip(accounts.values()).map(|(labels, n)| (&labels[..], *n as f64)).collect();
+    page.gauge("throng_accounts", None, "Accounts by domain, counted every five minutes", &values)?;
     page.gauge("throng_domains", None, "Domains that are served", &[(one, node.hosts().len() as f64)])?;
     let [control, message, presence] = node.links.measured().map(|bytes| bytes as f64);
     page.gauge(
@@ -281,7 +287,7 @@ fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     page.histograms(
         "throng_store_pool_wait",
         Some(Unit::Seconds),
-        "Waits for a connection to the database, by pool; the writer and the login lanes keep theirs, so the pool of reads is the one to look at",
+        "Waits for a connection to the database, by pool",
         &Histograms::by("pool", pools, MICROSECOND),
     )?;
     let labels: Vec<[[(&'static str, &str); 2]; 3]> = figures
@@ -378,17 +384,28 @@ fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         &[(&[("version", version)], 1.0)],
     )?;
     page.gauge(
+        "throng_certificate_not_after",
+        Some(Unit::Seconds),
+        "When the first certificate expires, since 1970; 0 without TLS",
+        &[(&[], running.not_after() as f64)],
+    )?;
+    page.gauge(
         "throng_ready",
         None,
         "Whether the node takes clients",
         &[(&[], f64::from(u8::from(running.is_ready())))],
     )?;
     let [anonymous, file, shared] = seen.resident.map(|bytes| bytes as f64);
-    page.gauge("throng_memory", Some(Unit::Bytes), "Resident memory by what it is for: anonymous was allocated, file is the program, shared is the database's index of its journal", &[
-        (&[("kind", "anonymous")], anonymous),
-        (&[("kind", "file")], file),
-        (&[("kind", "shared")], shared),
-    ])?;
+    page.gauge(
+        "throng_memory",
+        Some(Unit::Bytes),
+        "Resident memory: allocated, of the program's file, shared with other processes",
+        &[
+            (&[("kind", "anonymous")], anonymous),
+            (&[("kind", "file")], file),
+            (&[("kind", "shared")], shared),
+        ],
+    )?;
     page.gauge(
         "process_resident_memory_bytes",
         None,

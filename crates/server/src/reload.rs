@@ -12,7 +12,7 @@
 //! Left out: listeners that come and go. The trap: the configuration that is kept is the one in effect, not the one in the
 //! file, or the second reload would not say again what waits for a restart.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,6 +71,8 @@ pub(crate) struct Running {
     pub(crate) vitals: Vitals,
     /// It takes clients.
     pub(crate) ready: AtomicBool,
+    /// Accounts by domain, as they were last counted.
+    accounts: Mutex<BTreeMap<String, u64>>,
     level: Level,
     state: Mutex<State>,
 }
@@ -130,12 +132,46 @@ impl Running {
         let (http_doors, doors) = doors.partition(|door| door.listen.is_http());
         let state = Mutex::new(State { config, tls });
         let (vitals, ready) = (Vitals::default(), AtomicBool::new(false));
-        Running { path, wired, gate, doors, http_doors, web, vitals, ready, level, state }
+        Running {
+            path,
+            wired,
+            gate,
+            doors,
+            http_doors,
+            web,
+            vitals,
+            ready,
+            accounts: Mutex::default(),
+            level,
+            state,
+        }
     }
 
     /// The last lines of the log.
     pub(crate) fn log(&self) -> &Arc<api::log::Ring> {
         &self.level.ring
+    }
+
+    /// Accounts by domain, as they were last counted.
+    pub(crate) fn accounts(&self) -> BTreeMap<String, u64> {
+        self.accounts.lock().clone()
+    }
+
+    /// Counts the accounts of each domain again; a domain that cannot be counted is left out.
+    pub(crate) async fn count_accounts(&self) {
+        let mut counted = BTreeMap::new();
+        for host in self.wired.node.hosts() {
+            if let Ok(count) = self.wired.node.stores.accounts.count(host.domain()).await {
+                counted.insert(host.domain().to_owned(), count);
+            }
+        }
+        *self.accounts.lock() = counted;
+    }
+
+    /// Seconds since 1970 at which the first certificate expires; 0 without TLS, and while a reload is under way.
+    pub(crate) fn not_after(&self) -> u64 {
+        let tls = self.state.try_lock().and_then(|state| state.tls.clone());
+        tls.map_or(0, |tls| tls.not_after())
     }
 
     /// The domain of those who name none; nothing while a reload is under way.

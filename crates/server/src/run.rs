@@ -110,7 +110,11 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
         running: Some(running.clone()),
     });
     let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
-    let chores = [tasks.0.spawn(chores(running.clone(), api)), tasks.0.spawn(probe(running.clone()))];
+    let chores = [
+        tasks.0.spawn(chores(running.clone(), api)),
+        tasks.0.spawn(probe(running.clone())),
+        tasks.0.spawn(census(running.clone())),
+    ];
     running.ready.store(true, Ordering::Relaxed);
     greeting.iter().for_each(|line| out::line(line));
 
@@ -178,6 +182,15 @@ fn start(
         None => {
             runtime.spawn(Connection::new(stream, pass, door.service()));
         }
+    }
+}
+
+/// Counts accounts every five minutes, beside the chores: a million of them take a moment.
+async fn census(running: Arc<Running>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(300));
+    loop {
+        tick.tick().await;
+        running.count_accounts().await;
     }
 }
 

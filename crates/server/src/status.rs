@@ -71,6 +71,7 @@ pub(crate) fn figures(running: &Arc<Running>) -> Value {
     json!({
         "version": node.version,
         "up_seconds": node.seconds(),
+        "accounts": running.accounts().values().sum::<u64>(),
         "domains": node.hosts().iter().map(|h| h.domain().to_owned()).collect::<Vec<_>>().join(", "),
         "connections": node.links.len(),
         "half_open": gate.half_open,

@@ -14,9 +14,9 @@ use super::reply::Request;
 use crate::frame::Frame;
 use crate::iq::Target;
 use crate::metrics::Way;
-use crate::metrics::timing::Reading;
 use crate::node::Node;
 use crate::session::Session;
+use crate::session::timing::Reading;
 
 /// What became of a stanza from a client.
 pub enum Ingest {

@@ -23,7 +23,6 @@ use xml::Ns;
 use super::ack::{Ack, Left};
 use crate::frame::{Class, Frame};
 use crate::limits::Limits;
-use crate::metrics::timing;
 
 /// A frame in a queue.
 #[derive(Clone, Debug)]
@@ -137,7 +136,7 @@ pub struct Link {
     pub id: u64,
     /// Second (of the node's clock) at which the alarm rings.
     deadline: AtomicU32,
-    /// Three signals, and behind them the one stanza in the queue whose delivery is timed (`metrics/timing.rs`).
+    /// Three signals, and behind them the one stanza in the queue whose delivery is timed (`timing.rs`).
     pub(super) signals: AtomicU32,
     pub(super) inner: Mutex<Inner>,
 }
@@ -148,16 +147,6 @@ const RANG: u32 = 1;
 pub(super) const WANTED: u32 = 2;
 /// A signal: the connection is to say what it knows of itself.
 const INQUIRED: u32 = 4;
-/// What is timed was taken out of the queue; it is not written yet.
-const TAKEN: u32 = 8;
-/// Where the class of what is timed stands: two bits.
-const TIMED_CLASS: u32 = 4;
-/// Where the time stands at which it was read: microseconds that begin anew after 67 seconds, 0 for nothing.
-const TIMED: u32 = 6;
-/// Bits of that time.
-const TIMED_BITS: u64 = (1 << (32 - TIMED)) - 1;
-/// All bits of what is timed.
-const TIMED_MASK: u32 = u32::MAX << 3;
 
 /// A batch above this size hands the buffer on, so that dense traffic does not allocate.
 const FEW: usize = 8;
@@ -249,10 +238,10 @@ impl Link {
     /// limits of the queue, which a connection's own buffers need not be. `now` is the node's second.
     pub fn take_some(&self, cx: &mut Context<'_>, into: &mut Batch, bytes: u32, now: u32) -> Taken {
         // What is timed by now is in the queue by now.
-        let timed = self.signals.load(Ordering::Acquire) >> TIMED != 0;
+        let timed = self.is_timed();
         let taken = self.take_part(cx, into, bytes, now);
         if timed && !taken.more {
-            self.signals.fetch_or(TAKEN, Ordering::Relaxed);
+            self.timed_is_taken();
         }
         taken
     }
@@ -310,37 +299,6 @@ impl Link {
             notify(inner, stored);
         }
         Taken { ending, more, ask: false }
-    }
-
-    /// Times the stanza that is under way on this thread, if it is a sample and nothing else in the queue is timed.
-    fn time(&self, class: Class, connected: bool) {
-        let Some(started) = timing::take() else { return };
-        if connected && self.signals.load(Ordering::Relaxed) >> TIMED == 0 {
-            let started = ((started & TIMED_BITS) as u32).max(1);
-            let timed = started << TIMED | (slot(class) as u32) << TIMED_CLASS;
-            self.signals.fetch_or(timed, Ordering::Release);
-        }
-    }
-    /// What was timed, if it was taken out of the queue: its class, and when it was read (see [`Link::span`]). Once.
-    pub(crate) fn timed(&self) -> Option<(Class, u64)> {
-        if self.signals.load(Ordering::Relaxed) & TAKEN == 0 {
-            return None;
-        }
-        let signals = self.signals.fetch_and(!TIMED_MASK, Ordering::AcqRel);
-        let class = match signals >> TIMED_CLASS & 3 {
-            0 => Class::Control,
-            1 => Class::Message,
-            _ => Class::Presence,
-        };
-        Some((class, u64::from(signals >> TIMED)))
-    }
-    /// Microseconds from such a time to now; right up to a minute, and whoever does not read is closed before that.
-    pub(crate) const fn span(started: u64, now: u64) -> u64 {
-        now.wrapping_sub(started) & TIMED_BITS
-    }
-    /// Forgets what is timed: the line has lost its connection.
-    pub(super) fn untime(&self) {
-        self.signals.fetch_and(!TIMED_MASK, Ordering::Relaxed);
     }
 
     /// Begins to watch messages out of the store; what was watched before is forgotten. One watcher at a time.

@@ -8,6 +8,7 @@ pub mod flags;
 pub mod link;
 pub mod links;
 pub mod slots;
+pub(crate) mod timing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

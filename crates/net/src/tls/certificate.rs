@@ -107,6 +107,8 @@ pub(crate) struct Certificate {
     pub(crate) key: Arc<CertifiedKey>,
     pub(crate) names: Names,
     pub(crate) end_point: Option<Box<[u8]>>,
+    /// Seconds since 1970 at which it expires.
+    pub(crate) not_after: u64,
 }
 
 impl Certificate {
@@ -121,6 +123,7 @@ impl Certificate {
         };
         let parsed = parse(leaf).map_err(|error| format!("certificate {at}: {error}"))?;
         let (names, end_point) = (names(&parsed), server_end_point(&parsed, leaf));
+        let not_after = parsed.tbs_certificate().validity().not_after.to_unix_duration().as_secs();
         let shown = key.display();
         let key = PrivateKeyDer::from_pem_file(key)
             .map_err(|error| format!("key {shown}: {}", pem_reason(&error)))?;
@@ -132,7 +135,7 @@ impl Certificate {
             Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
             Err(_) => return Err(format!("key {shown}: it does not belong to certificate {at}")),
         }
-        Ok(Certificate { key: Arc::new(key), names, end_point })
+        Ok(Certificate { key: Arc::new(key), names, end_point, not_after })
     }
 
     /// All names that a client may ask for.

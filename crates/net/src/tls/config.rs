@@ -110,6 +110,12 @@ impl Config {
         .clone()
     }
 
+    /// Seconds since 1970 at which the first of the loaded certificates expires.
+    pub fn not_after(&self) -> u64 {
+        let list = &self.loaded.read().certificates.list;
+        list.iter().map(|certificate| certificate.not_after).min().unwrap_or_default()
+    }
+
     /// Served domains that no loaded certificate is good for. Worth a warning: clients will refuse the connection.
     pub fn uncovered(&self) -> Vec<String> {
         let loaded = self.loaded.read();
