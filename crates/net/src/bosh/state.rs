@@ -219,6 +219,8 @@ pub(super) struct State {
     quiet: Millis,
     /// When the latest new request came.
     arrived: Millis,
+    /// It was empty and too soon, and was forgiven.
+    forgiven: bool,
     /// An answer that the client seems not to have.
     missed: Option<u64>,
     meter: Meter,
@@ -245,6 +247,7 @@ impl State {
             pause: None,
             quiet: now,
             arrived: now,
+            forgiven: false,
             missed: None,
             meter,
             keys: keys.map(Box::new),
@@ -374,13 +377,14 @@ impl State {
         self.inbox.len() + self.early.iter().map(|early| early.items.len()).sum::<usize>()
     }
 
-    /// Sections 11 and 12: too many requests at a time, or empty ones too soon.
-    fn overactive(&self, agreed: &Agreed, request: &Request<'_>, requests: usize, now: Millis) -> bool {
-        let under_way = self.held.len() + self.early.len() + 1;
-        if under_way > requests {
+    /// Sections 11 and 12: too many requests at a time, or empty ones too soon. One that is too soon while another one is
+    /// held is forgiven: a page that was loaded again sends it before anybody knows that the old page is gone.
+    fn overactive(&mut self, agreed: &Agreed, request: &Request<'_>, requests: usize, now: Millis) -> bool {
+        if self.held.len() + self.early.len() + 1 > requests {
             return true;
         }
         let soon = now.since(self.arrived) < u64::from(agreed.polling) * 1000;
+        let forgiven = std::mem::take(&mut self.forgiven);
         if !soon || !request.is_empty() || request.pause.is_some() || request.terminate {
             return false;
         }
@@ -388,7 +392,8 @@ impl State {
             return self.empty && self.blank && self.held.is_empty();
         }
         // One whose connection broke is none that the client is still waiting for.
-        self.waiting() + 1 == usize::from(agreed.requests)
+        self.forgiven = self.waiting() + 1 == usize::from(agreed.requests);
+        self.forgiven && forgiven
     }
 
     /// Section 15: whether the key of the next request is the right one, where there are keys.

@@ -98,3 +98,38 @@ fn round(world: &World, open: &mut Open<'_>, mut held: Post, body: &str) -> Post
     assert!(held.poll());
     post
 }
+
+/// A request with a message and an answer with another one, without HTTP and without the engine. Run it with
+/// optimisation: `cargo test --release -p throng-net --test bosh -- --ignored --nocapture --test-threads 1 speed`.
+#[test]
+#[ignore = "a measurement"]
+fn speed_of_a_request() {
+    use base::clock::{Clock, SystemClock};
+    const ROUNDS: u64 = 200_000;
+    let world = World::with(|s| (s.requests_per_second, s.polling) = (0, 0));
+    let clock = SystemClock::new();
+    let mut open = world.open();
+    let text = "<message to='romeo@example.com/orchard' id='1234567' type='chat'><body>Wherefore art thou?</body></message>";
+    let mut held = open.held.take().unwrap();
+    let bodies: Vec<String> = (1..=ROUNDS).map(|n| open.body(open.rid + n, "", text)).collect();
+    let begin = clock.now();
+    for body in &bodies {
+        let post = world.post_from(world.origin(), body.as_bytes());
+        open.server.read();
+        open.server.say(text);
+        assert!(held.poll());
+        held = post;
+    }
+    let micros = clock.now().since(begin) as f64 * 1000.0 / ROUNDS as f64;
+    println!("a request with a message, answered with a message: {micros:.2} microseconds");
+    open.rid += ROUNDS;
+    let bodies: Vec<String> = (1..=ROUNDS).map(|n| open.body(open.rid + n, "", "")).collect();
+    let begin = clock.now();
+    for body in &bodies {
+        let post = world.post_from(world.origin(), body.as_bytes());
+        assert!(held.poll());
+        held = post;
+    }
+    let micros = clock.now().since(begin) as f64 * 1000.0 / ROUNDS as f64;
+    println!("an empty request: {micros:.2} microseconds");
+}
