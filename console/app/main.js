@@ -50,6 +50,7 @@ function here() {
 function show({ focus = true } = {}) {
   if (!main) return;
   leave();
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
   const { name, rest, values } = here();
   const view = name === "users" && rest[0] ? user : VIEWS.get(name);
   const ended = new AbortController();

@@ -27,7 +27,7 @@ export function choose(n) {
   }
 }
 
-/// The way through the pages: keys of those before this one.
+/// The way through the pages: of those before this one the key, and the number of rows in front.
 export class Trail {
   constructor() {
     this.key = null;
@@ -36,20 +36,18 @@ export class Trail {
   /// Begins anew when something else is listed, or at the first page.
   at(key, after) {
     if (this.key !== key || !after) this.steps = [];
-    if (this.key === key && this.steps.at(-1) === after) this.steps.pop();
     this.key = key;
   }
+  /// Whether the page before is known: after a reload of the page only the first one is.
   get back() {
-    return this.steps.at(-1) ?? "";
+    return this.steps.length > 0;
   }
 }
 
 /// What stands below a table. `turn(after, step)` opens the page behind a key; `step` is -1, 0 (the first) or 1.
-export function pages({ first, rows, total, next, after, turn }) {
-  const from = first + (rows ? 1 : 0);
-  const known = first >= 0;
+export function pages({ first, rows, total, next, after, back, turn }) {
   const of = typeof total === "number" ? ` of ${count(total)}` : "";
-  const text = !rows ? "Nothing here" : known ? `${count(from)} to ${count(first + rows)}${of}` : `${count(rows)} rows${of ? `${of}` : ""}`;
+  const text = rows ? `${count(first + 1)} to ${count(first + rows)}${of}` : "Nothing here";
   const button = (label, on, act) => h("button.small", { type: "button", disabled: !on, onclick: act }, label);
   return h(
     "nav.pages",
@@ -59,7 +57,7 @@ export function pages({ first, rows, total, next, after, turn }) {
       "div.row",
       {},
       button("First", after, () => turn("", 0)),
-      button("Previous", after && known && first > 0, () => turn(null, -1)),
+      button("Previous", back, () => turn(null, -1)),
       button("Next", next, () => turn(next, 1)),
     ),
   );

@@ -54,6 +54,11 @@ export class History {
     this.all.clear();
   }
 
+  /// Seconds that are known.
+  get span() {
+    return Math.max(0, ...[...this.all.values()].map((list) => list.length - Math.max(0, list.findIndex((n) => !Number.isNaN(n))))) * this.step;
+  }
+
   has(name) {
     return this.all.has(name);
   }

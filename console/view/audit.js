@@ -9,7 +9,7 @@ import { empty, loader, table } from "../app/table.js";
 export const title = "Audit";
 
 const good = (outcome) => outcome === "done";
-const doors = { http: "API", socket: "command line", xmpp: "XMPP", console: "console" };
+const doors = { http: "HTTP", socket: "command line", xmpp: "XMPP" };
 
 export function open(context) {
   const { root, signal } = context;

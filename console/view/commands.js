@@ -41,7 +41,7 @@ export function open(context) {
       }),
     );
   }
-  const head = context.head(rest[0] ? null : "The same that throng command and XMPP clients offer.");
+  const head = context.head(rest[0] ? null : ["The same that ", h("code", {}, "throng command"), " and XMPP clients offer."]);
   const search = h("input", { type: "search", placeholder: "What to do", spellcheck: "false" });
   search.addEventListener("input", later(120, () => {
     words = search.value.trim();

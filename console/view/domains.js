@@ -11,7 +11,9 @@ import { forget } from "./domain_names.js";
 export const title = "Domains";
 export const titled = () => "Domains and modules";
 
-const shown = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
+/// Names stand between backticks.
+const marked = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
+const shown = (value) => (typeof value === "object" && value !== null ? (Array.isArray(value) ? value.join(" ") : JSON.stringify(value)) : String(value));
 
 export function open(context) {
   const { root, signal } = context;
@@ -58,7 +60,7 @@ function domain({ name, modules, accounts, online, default: first }) {
       "ul.modules",
       {},
       modules.map((module) => {
-        const options = Object.entries(module.options ?? {});
+        const options = Object.entries(module.options ?? {}).filter(([, value]) => value !== "" && !(Array.isArray(value) && !value.length));
         return h(
           "li",
           {},
@@ -66,7 +68,7 @@ function domain({ name, modules, accounts, online, default: first }) {
             "div",
             {},
             h("strong", {}, module.name),
-            module.summary ? h("div.soft", {}, h("small", {}, module.summary)) : null,
+            module.summary ? h("div.soft", {}, h("small", {}, marked(module.summary))) : null,
             options.length ? h("div.options", {}, options.map(([key, value]) => `${key} = ${shown(value)}`).join(", ")) : null,
           ),
           module.enabled ? h("span.badge.good", {}, "On") : h("span.badge", {}, "Off"),

@@ -5,7 +5,7 @@
 
 import * as api from "../app/api.js";
 import { after as later, choice, field, h, put } from "../app/dom.js";
-import { clock, count, moment, seconds } from "../app/format.js";
+import { clock, count, many, moment, seconds } from "../app/format.js";
 import { empty, trouble } from "../app/table.js";
 
 export const title = "Log";
@@ -74,7 +74,7 @@ export function open(context) {
   function settle(shown) {
     list.hidden = !shown;
     put(none, shown ? null : lines.length ? empty("No line has these words") : empty("No lines of this level yet"));
-    put(number, `${count(shown)} of the last ${count(lines.length)} lines`);
+    put(number, words ? `${count(shown)} of the last ${many(lines.length, "line")}` : many(lines.length, "line"));
   }
 
   async function tick() {
@@ -114,7 +114,7 @@ export function open(context) {
 
 /// The message with its fields.
 function said({ message, fields }) {
-  const rest = Object.entries(fields ?? {}).map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`);
+  const rest = Object.entries(fields ?? {}).filter(([, value]) => value !== "").map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`);
   return [message, ...rest].filter(Boolean).join("  ");
 }
 const text = (line) => `${line.level} ${line.target} ${said(line)}`;

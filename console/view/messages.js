@@ -91,16 +91,10 @@ function announcement(domain, signal) {
   return box;
 }
 
-/// The present text of a message, `null` if there is none.
+/// The present text of a message; empty if there is none.
 async function present(name, domain, signal) {
-  try {
-    const { present } = await api.get(`/commands/${name}`, { domain }, { signal });
-    const found = present?.text;
-    return Array.isArray(found) ? found.join("\n") : (found ?? null);
-  } catch (error) {
-    if (error.status === 404) return null;
-    throw error;
-  }
+  const { present } = await api.get(`/commands/${name}`, { domain }, { signal });
+  return (present?.text ?? []).join("\n");
 }
 
 function day(domain, signal) {
@@ -122,7 +116,7 @@ function day(domain, signal) {
     try {
       const now = await present("edit-motd", domain, signal);
       if (signal.aborted) return;
-      text.value = now ?? "";
+      text.value = now;
       put(state, now ? h("span.badge.accent", {}, "Set") : h("span.badge", {}, "None"));
       edit.hidden = clear.hidden = !now;
     } catch (error) {
@@ -149,7 +143,7 @@ function welcome(domain, signal) {
     try {
       const now = await present("set-welcome", domain, signal);
       if (signal.aborted) return;
-      text.value = now || "";
+      text.value = now;
       put(state, now ? h("span.badge.accent", {}, "Set") : h("span.badge", {}, "None"));
       clear.hidden = !now;
     } catch (error) {

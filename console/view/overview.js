@@ -17,7 +17,10 @@ export const title = "Overview";
 const RANGES = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
 /// Kept while the page lives, so that coming back shows at once what is known.
 const history = new History();
-let range = 900;
+/// What somebody chose; until then as much as there is to see.
+let chosen = 0;
+
+const range = () => chosen || (history.span <= 300 ? 300 : 900);
 
 export function open(context) {
   const { root, signal } = context;
@@ -27,7 +30,7 @@ export function open(context) {
     /// Whether the moment was chosen by key: then it moves with time; under a pointer it stays where the pointer is.
     held: false,
     get samples() {
-      return Math.max(2, Math.round(range / history.step));
+      return Math.max(2, Math.round(range() / history.step));
     },
     point(index, held = false) {
       const last = this.samples - 1;
@@ -51,9 +54,9 @@ export function open(context) {
         type: "radio",
         name: "range",
         value: seconds,
-        checked: seconds === range,
+        checked: seconds === range(),
         onchange: () => {
-          range = seconds;
+          chosen = seconds;
           board.at = null;
           draw();
         },
@@ -102,7 +105,7 @@ export function open(context) {
         "div.card.figures",
         {},
         table({
-          caption: `Figures of the last ${span(range)}`,
+          caption: `Figures of the last ${span(range())}`,
           rows,
           columns: [
             { title: "Figure", cell: (row) => (row.label === row.title ? row.title : `${row.title}: ${row.label}`) },
@@ -138,6 +141,8 @@ export function open(context) {
   }
 
   function draw() {
+    const shown = ranges.querySelector(`[value="${range()}"]`);
+    if (!shown.checked) shown.checked = true;
     for (const chart of charts) chart.draw();
     read();
     if (figures.open) tabulate();

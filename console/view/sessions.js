@@ -30,7 +30,7 @@ export function open(context) {
       }
       return [
         sessionTable(sessions, { changed: load, caption: "Online sessions" }),
-        pages({ first: state.first, rows: sessions.length, total: state.search ? undefined : all, next, after: state.after, turn: (key, step) => turn(key, step, sessions.length) }),
+        pages({ first: state.first, rows: sessions.length, total: state.search ? undefined : all, next, after: state.after, back: trail.back, turn: (key, step) => turn(key, step, sessions.length) }),
       ];
     },
   );
@@ -41,12 +41,11 @@ export function open(context) {
   }
   function turn(key, step, shown) {
     if (step > 0) {
-      trail.steps.push(state.after);
+      trail.steps.push([state.after, state.first]);
       state.first += shown;
       state.after = key;
     } else if (step < 0) {
-      state.after = trail.steps.pop() ?? "";
-      state.first = state.after ? Math.max(0, state.first - size()) : 0;
+      [state.after, state.first] = trail.steps.pop() ?? ["", 0];
     } else {
       [state.after, state.first] = ["", 0];
     }

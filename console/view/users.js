@@ -68,7 +68,7 @@ export function open(context) {
             { title: "Created", class: "wide-only", cell: ({ created }) => day(created) },
           ],
         }),
-        pages({ first: state.first, rows: accounts.length, total: state.search && all >= COUNTED ? undefined : all, next, after: state.after, turn: (key, step) => turn(key, step, accounts.length) }),
+        pages({ first: state.first, rows: accounts.length, total: state.search && all >= COUNTED ? undefined : all, next, after: state.after, back: trail.back, turn: (key, step) => turn(key, step, accounts.length) }),
       ];
     },
   );
@@ -81,12 +81,11 @@ export function open(context) {
 
   function turn(key, step, shown) {
     if (step > 0) {
-      trail.steps.push(state.after);
+      trail.steps.push([state.after, state.first]);
       state.first += shown;
       state.after = key;
     } else if (step < 0) {
-      state.after = trail.steps.pop() ?? "";
-      state.first = state.after ? Math.max(0, state.first - size()) : 0;
+      [state.after, state.first] = trail.steps.pop() ?? ["", 0];
     } else {
       [state.after, state.first] = ["", 0];
     }

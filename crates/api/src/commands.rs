@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use throng_core::Host;
-use throng_core::command::{Command, Field, FieldKind, Given, Key, Output, Scope, Shown};
+use throng_core::command::{Command, Field, FieldKind, Given, Key, Output, Scope, Shown, Why};
 
 use crate::auth::Caller;
 use crate::extract::{Asked, Named, host};
@@ -144,7 +144,11 @@ async fn show(
     let mut value = about(entry.command, entry.owner);
     let shown = api.node.may_use(&host, entry.command, &caller.as_command());
     if let Some(present) = entry.present.as_ref().filter(|_| shown) {
-        let values = present.read(&api.node, &host).await?;
+        let values = match present.read(&api.node, &host).await {
+            // There is nothing to edit yet; that is an answer, and the command itself is there.
+            Err(error) if error.why == Why::NotFound => Vec::new(),
+            read => read?,
+        };
         let secret = |name: &str| {
             entry.command.input.iter().any(|f| f.name == name && matches!(f.kind, FieldKind::Secret))
         };

@@ -1,0 +1,499 @@
+// Drives the console of a running node in Debian's Chromium, as an operator would.
+//
+// usage: console.js FOLDER [SCENARIO…]     pictures of every view go to FOLDER; one line for each scenario to stdout
+//
+//   BROWSER_MODULES, BROWSER   as for look.js
+//   XMPP_MODULES               the folder whose node_modules setup.sh filled for xmpp.js
+//   CONSOLE_URL                http://127.0.0.1:…
+//   CONSOLE_ADMIN, CONSOLE_PASSWORD
+//   CONSOLE_ACCOUNTS           the number of accounts u0, u1 … whose password is XMPP_PASSWORD
+//   XMPP_SERVICE, XMPP_DOMAIN, XMPP_PASSWORD
+//   LOAD                       a command, as JSON list, that puts load on the node for some seconds
+//
+// Prints `ok NAME` or `FAIL NAME reason`; the status is 1 when one failed. A scenario goes on where the one before it
+// stopped. Throughout, the page may ask nobody but the node, its policy may not be violated, and the browser's console
+// stays empty but for the refusals that a scenario expects.
+// The traps: the console of a page has a line for each answer of 400 and above, and it is not the page that writes it.
+// What is found by its text must be looked for inside `main`, for notices repeat it.
+
+import { createRequire } from "node:module";
+import { spawn } from "node:child_process";
+import { mkdirSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+import path from "node:path";
+
+const [folder, ...chosen] = process.argv.slice(2);
+const need = (name) => process.env[name] ?? (console.error(`console.js: ${name} is not set`), process.exit(2));
+if (!folder) need("FOLDER");
+const required = (modules, name) => createRequire(path.join(path.resolve(modules), "package.json")).resolve(name);
+const { chromium } = createRequire(path.join(path.resolve(need("BROWSER_MODULES")), "package.json"))("playwright-core");
+const { client: connect } = await import(pathToFileURL(required(need("XMPP_MODULES"), "@xmpp/client")));
+process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
+
+const base = need("CONSOLE_URL");
+const [admin, password, domain] = [need("CONSOLE_ADMIN"), need("CONSOLE_PASSWORD"), need("XMPP_DOMAIN")];
+const accounts = Number(need("CONSOLE_ACCOUNTS"));
+const PATIENCE = 30_000;
+const WEIGHT = 300_000;
+const VIEWS = ["overview", "sessions", "nodes", "users", `users/u1%40${domain}`, "messages", "domains", "commands", "commands/add-user", "tokens", "log", "audit"];
+
+mkdirSync(folder, { recursive: true });
+const check = (condition, reason) => {
+  if (!condition) throw new Error(reason);
+};
+const until = async (what, look) => {
+  const end = Date.now() + PATIENCE;
+  for (;;) {
+    const found = await look();
+    if (found) return found;
+    check(Date.now() < end, `${what}: not within ${PATIENCE / 1000} s`);
+    await new Promise((go) => setTimeout(go, 100));
+  }
+};
+
+const browser = await chromium.launch({ executablePath: process.env.BROWSER ?? "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu"] });
+
+/// A window that notes what must not happen.
+async function open(options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  context.setDefaultTimeout(PATIENCE);
+  const page = await context.newPage();
+  const window = { context, page, complaints: [], strangers: [], expected: 0 };
+  await page.addInitScript(() => {
+    document.addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
+  });
+  page.on("pageerror", (error) => window.complaints.push(`error: ${error.message}`));
+  page.on("request", (request) => !request.url().startsWith(`${base}/`) && window.strangers.push(request.url()));
+  page.on("console", (message) => {
+    if (!["error", "warning"].includes(message.type())) return;
+    if (window.expected > 0 && message.text().startsWith("Failed to load resource")) window.expected -= 1;
+    else window.complaints.push(`${message.type()}: ${message.text()}`);
+  });
+  return window;
+}
+
+let window = await open();
+let { page } = window;
+const main = () => page.locator("main");
+const heading = (text) => page.waitForFunction((text) => document.querySelector("main h1")?.innerText === text, text);
+const go = async (view, title) => {
+  await page.evaluate((view) => {
+    location.hash = `#/${view}`;
+  }, view);
+  if (title) await heading(title);
+};
+const dialog = () => page.locator("dialog[open]");
+const notice = (text) => page.locator(".notice", { hasText: text }).first().waitFor();
+async function signIn(window) {
+  await window.page.goto(`${base}/`);
+  await window.page.getByLabel("Address").fill(admin);
+  await window.page.getByLabel("Password").fill(password);
+  await window.page.getByRole("button", { name: "Sign in" }).click();
+  await window.page.locator("nav.ways").waitFor({ state: "attached" });
+}
+
+/// An XMPP client of one account; `stanzas` are what came.
+async function login(user, resource) {
+  const xmpp = connect({ service: need("XMPP_SERVICE"), domain, resource, username: user, password: need("XMPP_PASSWORD") });
+  xmpp.reconnect.stop();
+  const seen = { xmpp, stanzas: [], ended: "" };
+  xmpp.on("stanza", (stanza) => seen.stanzas.push(stanza));
+  xmpp.on("error", (error) => {
+    seen.ended ||= error.text ?? error.message ?? String(error);
+  });
+  xmpp.on("disconnect", () => {
+    seen.ended ||= "disconnected";
+  });
+  seen.jid = (await xmpp.start()).toString();
+  await xmpp.write("<presence/>");
+  return seen;
+}
+
+const scenarios = {
+  async the_page_is_light_and_asks_nobody_else() {
+    let weight = 0;
+    const files = [];
+    page.on("response", async (response) => {
+      const bytes = await response.body().catch(() => Buffer.alloc(0));
+      weight += bytes.length;
+      files.push(response.url().slice(base.length));
+    });
+    const answer = await page.goto(`${base}/`, { waitUntil: "networkidle" });
+    const policy = answer.headers()["content-security-policy"] ?? "";
+    check(policy.includes("default-src 'self'") && !policy.includes("unsafe"), `the policy is ${policy}`);
+    check(answer.headers()["x-content-type-options"] === "nosniff", "no nosniff");
+    check(files.length > 10 && weight > 20_000, `only ${files.length} files with ${weight} bytes`);
+    check(weight < WEIGHT, `${weight} bytes in ${files.length} files`);
+    // What the policy is for, in a window of its own.
+    const other = await open();
+    await other.page.goto(`${base}/`);
+    const ran = await other.page.evaluate(() => {
+      const script = document.createElement("script");
+      try {
+        script.text = "window.intruder = true";
+        document.body.append(script);
+      } catch {
+        return false;
+      }
+      return window.intruder === true;
+    });
+    check(!ran, "an inline script ran");
+    await until("the violation", () => other.complaints.some((text) => text.includes("policy: ")));
+    await other.context.close();
+    return `${weight} bytes, ${files.length} files`;
+  },
+
+  async a_wrong_password_is_one_sentence() {
+    await page.goto(`${base}/`);
+    window.expected = 1;
+    await page.getByLabel("Address").fill(admin);
+    await page.getByLabel("Password").fill("not this one");
+    await page.keyboard.press("Enter");
+    const text = await page.getByRole("alert").filter({ hasText: "wrong" }).innerText();
+    check(/^The .* is wrong\.$/.test(text), `it says ${text}`);
+    check((await page.context().cookies()).length === 0, "there is a cookie");
+  },
+
+  async an_administrator_signs_in_by_keyboard() {
+    await page.goto(`${base}/`);
+    check(await page.getByLabel("Address").evaluate((field) => field === document.activeElement), "the first field has no focus");
+    await page.keyboard.type(admin);
+    await page.keyboard.press("Tab");
+    await page.keyboard.type(password);
+    await page.keyboard.press("Enter");
+    await heading("Overview");
+    const [cookie] = await page.context().cookies();
+    check(cookie.httpOnly && cookie.sameSite === "Strict" && cookie.path === "/", JSON.stringify(cookie));
+    check(!(await page.evaluate(() => document.cookie)), "a script sees the cookie");
+    await page.reload();
+    await heading("Overview");
+  },
+
+  async figures_move_under_load() {
+    await page.locator(".plot path.line").first().waitFor({ state: "attached" });
+    const figure = (title, at) => page.getByRole("region", { name: title, exact: true }).locator("dd").nth(at).innerText().then((text) => Number(text.replace(/[^\d.]/g, "")));
+    const before = await figure("Users online", 0);
+    const [program, ...words] = JSON.parse(need("LOAD"));
+    const load = spawn(program, words, { stdio: ["ignore", "ignore", "inherit"] });
+    const ended = new Promise((done) => load.on("exit", done));
+    await until("users online", async () => (await figure("Users online", 0)) >= before + 50);
+    await until("messages", async () => (await figure("Messages", 1)) >= 10);
+    await until("delivery times", async () => (await figure("Message delivery inside the node", 0)) > 0);
+    // The cursor goes through all charts, by keyboard as well.
+    await page.getByRole("slider", { name: /^Messages/ }).focus();
+    const now = await page.getByRole("slider", { name: /^Users online/ }).getAttribute("aria-valuetext");
+    for (let i = 0; i < 5; i++) await page.keyboard.press("ArrowLeft");
+    const then = await page.getByRole("slider", { name: /^Users online/ }).getAttribute("aria-valuetext");
+    check(now !== then && /^\d\d:\d\d:\d\d: [\d–]/.test(then), `from ${now} to ${then}`);
+    await page.keyboard.press("Escape");
+    await page.getByText("1 hour").click();
+    check((await page.getByRole("slider", { name: /^Messages/ }).getAttribute("aria-valuemax")) === "1799", "not an hour");
+    await page.screenshot({ path: path.join(folder, "under-load.png"), fullPage: true });
+    check((await ended) === 0, "the load failed");
+  },
+
+  async one_user_is_found_among_all() {
+    await go("users", "Users");
+    await main().locator("tbody tr").first().waitFor();
+    const total = await main().locator(".head p").innerText();
+    check(total.replace(/\D/g, "") === String(accounts + 1), `it says ${total}`);
+    const wanted = `u${accounts - 1}`;
+    await page.keyboard.press("/");
+    const began = Date.now();
+    await page.keyboard.type(wanted);
+    await page.waitForFunction(() => document.querySelectorAll("main tbody tr").length === 1);
+    const took = Date.now() - began;
+    check(took < 5_000, `it took ${took} ms`);
+    await page.keyboard.press("Enter");
+    await heading(`${wanted}@${domain}`);
+    await page.goBack();
+    await heading("Users");
+    check((await main().getByRole("searchbox").inputValue()) === wanted, "the search is forgotten on the way back");
+    return `${took} ms among ${accounts}`;
+  },
+
+  async pages_go_forth_and_back() {
+    await go("users?search=", "Users");
+    const rows = () => main().locator("tbody th").allInnerTexts();
+    const turn = async (name) => {
+      const before = (await rows())[0];
+      await main().getByRole("button", { name }).click();
+      await page.waitForFunction((before) => document.querySelector("main tbody th")?.innerText !== before, before);
+      return rows();
+    };
+    await main().locator("tbody tr").nth(49).waitFor();
+    const first = await rows();
+    const second = await turn("Next");
+    const third = await turn("Next");
+    check(new Set([...first, ...second, ...third]).size === 150, "pages overlap");
+    await page.reload();
+    await main().locator("tbody tr").first().waitFor();
+    check((await rows())[0] === third[0], "a reload lost the page");
+    await turn("First");
+    await turn("Next");
+    check((await turn("Previous"))[0] === first[0], "the way back leads elsewhere");
+  },
+
+  async an_account_lives_and_dies() {
+    await go("users", "Users");
+    await page.getByRole("button", { name: "Add user" }).click();
+    await dialog().getByLabel("Name").fill("newcomer");
+    await dialog().getByLabel("Password", { exact: true }).fill("a first one");
+    await dialog().getByLabel("Password again").fill("another");
+    await page.keyboard.press("Enter");
+    await dialog().getByText("The two passwords differ.").waitFor();
+    await dialog().getByLabel("Password again").fill("a first one");
+    await page.keyboard.press("Enter");
+    await heading(`newcomer@${domain}`);
+    await notice("was added");
+
+    await page.getByRole("button", { name: "Change password" }).click();
+    await dialog().getByLabel("Password", { exact: true }).fill("a second one");
+    await dialog().getByLabel("Password again").fill("a second one");
+    await page.keyboard.press("Enter");
+    await notice("password of newcomer");
+
+    await page.getByRole("button", { name: "Disable" }).click();
+    await dialog().getByRole("button", { name: "Disable" }).click();
+    await main().locator(".badge", { hasText: "Disabled" }).waitFor();
+    await page.getByRole("button", { name: "Enable" }).click();
+    await dialog().getByRole("button", { name: "Enable" }).click();
+    await main().locator("dd", { hasText: "Offline" }).waitFor();
+
+    await page.getByRole("button", { name: "Delete" }).click();
+    const send = dialog().getByRole("button", { name: "Delete for ever" });
+    check(await send.isDisabled(), "it can be deleted without typing");
+    await dialog().getByRole("textbox").fill("newcomer");
+    await send.click();
+    await heading("Users");
+    // Adding somebody who is there already is refused inside the dialog.
+    await page.getByRole("button", { name: "Add user" }).click();
+    await dialog().getByLabel("Name").fill("u1");
+    await dialog().getByLabel("Password", { exact: true }).fill("x1");
+    await dialog().getByLabel("Password again").fill("x1");
+    window.expected = 1;
+    await page.keyboard.press("Enter");
+    const text = await dialog().getByRole("alert").filter({ hasText: "u1" }).innerText();
+    check(/exists already\.$/.test(text), `it says ${text}`);
+    await page.keyboard.press("Escape");
+  },
+
+  async a_session_is_ended_by_keyboard() {
+    const seen = await login("u7", "balcony");
+    await go("sessions", "Sessions");
+    await page.keyboard.press("/");
+    await page.keyboard.type("u7@");
+    await page.waitForURL(/search=u7/);
+    await page.locator("main [aria-busy]").waitFor({ state: "detached" });
+    const end = main().getByRole("button", { name: `End the session ${seen.jid}` });
+    await end.waitFor();
+    const row = await main().locator("tbody tr", { hasText: "/balcony" }).innerText();
+    for (const part of ["127.0.0.1", "TLS"]) check(row.includes(part), `no ${part} in ${row}`);
+    for (let i = 0; i < 60 && !(await end.evaluate((button) => button === document.activeElement)); i++) await page.keyboard.press("Tab");
+    await page.keyboard.press("Enter");
+    await dialog().waitFor();
+    // The focus stays inside, and Escape gives it back.
+    for (let i = 0; i < 6; i++) {
+      await page.keyboard.press("Tab");
+      const inside = await page.evaluate(() => document.querySelector("dialog[open]").contains(document.activeElement));
+      check(inside, "the focus left the dialog");
+    }
+    await page.keyboard.press("Escape");
+    check(await end.evaluate((button) => button === document.activeElement), "the focus was not given back");
+    check(!seen.ended, "it ended without being asked");
+    await page.keyboard.press("Enter");
+    await dialog().waitFor();
+    await page.keyboard.press("Enter");
+    await notice("was ended");
+    await until("the end of the stream", () => seen.ended);
+    await main().locator("tbody tr", { hasText: "/balcony" }).waitFor({ state: "detached" });
+    await seen.xmpp.stop().catch(() => {});
+  },
+
+  async messages_arrive_at_clients() {
+    const seen = await login("u8", "orchard");
+    const body = (text) => until(text, () => seen.stanzas.some((stanza) => stanza.is("message") && stanza.getChildText("body") === text));
+    await go("messages", "Messages");
+    await main().getByLabel("Announcement", { exact: true }).last().fill("Back in five minutes.\nPlease <wait> & see.");
+    await page.getByRole("button", { name: "Send announcement" }).click();
+    await dialog().getByRole("button", { name: "Send" }).click();
+    await body("Back in five minutes.\nPlease <wait> & see.");
+    await main().getByRole("region", { name: "Message of the day" }).getByRole("textbox").fill("Good morning.");
+    await page.getByRole("button", { name: "Send to everybody" }).click();
+    await body("Good morning.");
+    await page.getByRole("button", { name: "Change for the rest" }).waitFor();
+    await page.reload();
+    await page.getByRole("button", { name: "Change for the rest" }).waitFor();
+    check((await main().getByRole("region", { name: "Message of the day" }).getByRole("textbox").inputValue()) === "Good morning.", "the text is not shown again");
+    await main().getByRole("region", { name: "Message of the day" }).getByRole("button", { name: "Remove" }).click();
+    await page.getByRole("button", { name: "Change for the rest" }).waitFor({ state: "hidden" });
+    await seen.xmpp.stop();
+  },
+
+  async a_command_is_a_form() {
+    await go("commands", "Commands");
+    await main().getByRole("searchbox").fill("roster");
+    await main().getByRole("link", { name: "Get User Roster" }).click();
+    await heading("Get User Roster");
+    await page.getByRole("button", { name: "Show" }).click();
+    await main().getByRole("alert").filter({ hasText: "must be filled in" }).waitFor();
+    await main().getByLabel("The addresses of the accounts").fill(`u1@${domain}\nu2@${domain}`);
+    await page.getByRole("button", { name: "Show" }).click();
+    await main().getByRole("region", { name: "Outcome" }).getByText(`u1@${domain}`).first().waitFor();
+  },
+
+  async a_token_is_shown_once() {
+    await go("tokens", "API tokens");
+    await page.getByRole("button", { name: "Add token" }).click();
+    await dialog().getByLabel("Name").fill("prometheus");
+    await dialog().getByRole("button", { name: "Add" }).click();
+    const token = await dialog().locator(".secret code").innerText();
+    const asked = await page.request.get(`${base}/api/v1/nodes`, { headers: { authorization: `Bearer ${token}` } });
+    check(asked.status() === 200, `the token is answered with ${asked.status()}`);
+    await page.keyboard.press("Escape");
+    check(!(await page.content()).includes(token), "the token is still there");
+    await page.getByRole("button", { name: "Remove the token prometheus" }).click();
+    await dialog().getByRole("button", { name: "Remove" }).click();
+    await main().getByText("There are no tokens").waitFor();
+  },
+
+  async what_was_done_is_on_record() {
+    await go("audit", "Audit");
+    await main().locator("tbody tr").first().waitFor();
+    const text = await main().locator("table").innerText();
+    for (const part of ["sign-in", "add-user", "change-user-password", "delete-user", "end-user-session", "announce", `newcomer@${domain}`, admin, "127.0.0.1", "conflict"]) {
+      check(text.includes(part), `the audit has no ${part}`);
+    }
+    check(!text.includes("a second one"), "the audit has a password");
+    await go("log", "Log");
+    await main().locator(".log li").first().waitFor();
+    await main().getByRole("searchbox").fill("announce");
+    await main().locator(".log li", { hasText: "announce" }).first().waitFor();
+    await go("domains", "Domains and modules");
+    await main().getByRole("region", { name: domain }).getByText("stream_management").waitFor();
+    await page.getByRole("button", { name: "Reload configuration" }).click();
+    await dialog().getByRole("button", { name: "Reload" }).click();
+    await notice("configuration");
+    await go("nodes", "Nodes");
+    await main().locator("tbody tr").first().waitFor();
+    check((await main().locator("tbody tr").count()) === 1, "there is more than one node");
+  },
+
+  async every_view_fits_and_can_be_read() {
+    const problems = [];
+    for (const [name, width, height, colorScheme] of [["wide-light", 1280, 900, "light"], ["wide-dark", 1280, 900, "dark"], ["phone-light", 360, 740, "light"], ["phone-dark", 360, 740, "dark"]]) {
+      const other = await open({ viewport: { width, height }, colorScheme, reducedMotion: "reduce" });
+      await signIn(other);
+      for (const view of VIEWS) {
+        await other.page.evaluate((view) => {
+          location.hash = `#/${view}`;
+        }, view);
+        await other.page.waitForLoadState("networkidle").catch(() => {});
+        await other.page.waitForTimeout(300);
+        const found = await other.page.evaluate(facts);
+        await other.page.screenshot({ path: path.join(folder, `${view.replace(/\W+/g, "-")}-${name}.png`), fullPage: true });
+        const dark = colorScheme === "dark";
+        if (found.content > found.window) problems.push(`${view} ${name} is ${found.content} wide: ${found.out}`);
+        if (dark ? found.ground > 0.2 || found.ink < 0.7 : found.ground < 0.9 || found.ink > 0.3) problems.push(`${view} ${name}: colours`);
+        if (found.headings !== 1) problems.push(`${view}: ${found.headings} first headings`);
+        if (found.nameless.length) problems.push(`${view}: no name for ${found.nameless}`);
+        if (found.small.length && name.startsWith("phone")) problems.push(`${view}: too small to touch: ${found.small}`);
+      }
+      problems.push(...other.complaints, ...other.strangers);
+      await other.context.close();
+    }
+    check(problems.length === 0, problems.slice(0, 8).join("; "));
+  },
+
+  async signing_out_ends_the_session() {
+    const cookies = await page.context().cookies();
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await page.getByRole("button", { name: "Sign in" }).waitFor();
+    await page.context().addCookies(cookies);
+    const asked = await page.request.get(`${base}/api/v1/session`);
+    check(asked.status() === 401, `the old cookie is answered with ${asked.status()}`);
+    await page.context().clearCookies();
+    await page.goto(`${base}/#/users`);
+    await page.getByRole("button", { name: "Sign in" }).waitFor();
+  },
+
+  async a_session_that_ends_elsewhere_leads_back_to_the_door() {
+    await signIn(window);
+    await go("users", "Users");
+    await main().locator("tbody tr").first().waitFor();
+    await page.context().clearCookies();
+    window.expected = 1;
+    await main().getByRole("searchbox").fill("u5");
+    await page.getByRole("button", { name: "Sign in" }).waitFor();
+    check((await page.getByRole("alert").innerText()).endsWith("."), "it does not say why");
+  },
+
+  // The last one: it locks the account for this address.
+  async wrong_passwords_are_limited() {
+    const tries = 8;
+    window.expected = tries + 1;
+    await page.goto(`${base}/`);
+    await page.getByLabel("Address").fill(admin);
+    const said = [];
+    for (let i = 0; i < tries; i++) {
+      await page.getByLabel("Password").fill(`wrong ${i}`);
+      const answer = page.waitForResponse((response) => response.url().endsWith("/session"));
+      await page.keyboard.press("Enter");
+      said.push((await answer).status());
+    }
+    check(said[0] === 401 && said.at(-1) === 429, `the answers are ${said}`);
+    const text = await page.getByRole("alert").filter({ hasText: "many" }).innerText();
+    check(/^Too many .*\.$/.test(text), `it says ${text}`);
+    await page.getByLabel("Password").fill(password);
+    const answer = page.waitForResponse((response) => response.url().endsWith("/session"));
+    await page.keyboard.press("Enter");
+    check((await answer).status() === 429, "the right password goes round the limit");
+  },
+};
+
+// Runs in the page.
+function facts() {
+  const root = document.documentElement;
+  const light = (name) => {
+    const [r, g, b] = getComputedStyle(document.body)[name].match(/[\d.]+/g).map(Number);
+    return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
+  };
+  const shown = (element) => element.checkVisibility() && element.getClientRects().length > 0;
+  const name = (element) => (element.labels?.length ? [...element.labels].map((label) => label.innerText).join(" ") : "") || element.getAttribute("aria-label") || element.innerText || "";
+  const controls = [...document.querySelectorAll("button, a, input, select, textarea, [tabindex='0']")].filter(shown);
+  const described = (element) => `${element.tagName.toLowerCase()} ${name(element)}`;
+  const sticks = [...document.querySelectorAll("main *")].filter((element) => element.getBoundingClientRect().right > root.clientWidth + 1);
+  return {
+    window: root.clientWidth,
+    content: root.scrollWidth,
+    out: sticks.slice(0, 3).map((element) => `${element.tagName} ${element.className}`),
+    ground: light("backgroundColor"),
+    ink: light("color"),
+    headings: document.querySelectorAll("h1").length,
+    nameless: controls.filter((element) => !name(element).trim()).map(described),
+    // WCAG 2.2, section 2.5.8.
+    small: controls.filter((element) => element.matches("button, select, input:not([type=radio], [type=checkbox])") && element.getBoundingClientRect().height < 24).map(described),
+  };
+}
+
+let failed = 0;
+for (const [name, play] of Object.entries(scenarios)) {
+  if (chosen.length && !chosen.includes(name)) continue;
+  try {
+    const note = await play();
+    check(window.complaints.length === 0, `the console says ${window.complaints.slice(0, 3).join(" | ")}`);
+    check(window.strangers.length === 0, `it asks ${window.strangers[0]}`);
+    console.log(`ok ${name}${note ? ` (${note})` : ""}`);
+  } catch (error) {
+    failed += 1;
+    console.log(`FAIL ${name} ${error.message.split("\n").slice(0, 3).join(" ")}`);
+    await page.screenshot({ path: path.join(folder, `failed-${name}.png`) }).catch(() => {});
+    // What is still open must not fail what comes next.
+    await page.goto(`${base}/`).catch(() => {});
+  }
+  window.complaints = [];
+  window.strangers = [];
+  window.expected = 0;
+}
+await browser.close();
+process.exit(failed ? 1 : 0);

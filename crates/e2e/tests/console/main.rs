@@ -1,0 +1,142 @@
+//! The console in Chromium: an operator signs in, watches a load, finds one user among a hundred thousand, ends a session,
+//! writes to everybody, and is kept out after too many wrong passwords.
+//!
+//! `clients/browser/console.js` plays and judges, this file starts the node and the load. Pictures of every view, by day and
+//! by night, on a desk and on a phone, are in the folder that a failing test leaves behind; `CONSOLE_PICTURES` names a
+//! folder that keeps them in any case.
+//!
+//! The traps: a stale binary is tested as it is (`cargo build -p throng-server` comes first), and the page is part of it.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "the lints exempt functions marked as tests, not what those call; time here is the machine's"
+)]
+
+#[path = "../load/node.rs"]
+#[allow(dead_code, reason = "the tests of the load generator need more of it")]
+mod node;
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use node::{DOMAIN, Guard, PASSWORD, folder, free_ports, program, said, wait};
+use serde_json::json;
+
+const ADMIN: &str = "admin";
+const ADMIN_PASSWORD: &str = "the friar's own";
+/// Accounts `u0`, `u1` …
+const ACCOUNTS: u32 = 100_000;
+/// Users who write to one another while the figures are looked at.
+const PLAN: &str = r#"
+title = "Somebody to look at"
+[accounts]
+count = 150
+[options]
+hold = "15s"
+drain = "1s"
+[[phase]]
+name = "ramp"
+rate = 50
+users = "connections"
+[[session]]
+steps = ["login", "presence", { meanwhile = { do = [{ every = "1s", message = { to = "random" } }] } }]
+"#;
+
+/// Where the scripts are, and where what they need is installed.
+fn clients() -> (PathBuf, PathBuf) {
+    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
+    let installed = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder").join("e2e");
+    let setup = Command::new(clients.join("setup.sh")).arg(&installed).output().expect("run setup.sh");
+    assert!(setup.status.success(), "setup.sh: {}", said(&setup));
+    (clients, installed)
+}
+
+#[test]
+fn the_page_computes_what_it_shows() {
+    let (clients, installed) = clients();
+    let console = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../console");
+    let output = Command::new(installed.join("bin/node"))
+        .arg(clients.join("browser/console_values.js"))
+        .arg(console)
+        .output()
+        .expect("node starts");
+    let told = said(&output);
+    assert!(output.status.success() && told.contains("ok what_is_not_known_is_not_summed"), "{told}");
+}
+
+#[test]
+fn an_operator_works_with_the_page() {
+    let (clients, installed) = clients();
+
+    let place = folder("console");
+    let [port, http] = free_ports();
+    let text = format!(
+        "domains = ['{DOMAIN}']\nadmins = ['{ADMIN}@{DOMAIN}']\ndata_dir = 'data'\n\
+         [auth]\niterations = 4096\n[limits]\nlogin_failures_per_pair = 5\n\
+         [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\ntls = 'optional'\n\
+         [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
+    );
+    fs::write(place.join("throng.toml"), text).expect("a configuration");
+    fs::write(place.join("plan.toml"), PLAN).expect("a plan");
+    let run = |words: &[&str]| {
+        let output = program(None, words).args(["--config", "throng.toml"]).current_dir(&place).output();
+        let output = output.expect("throng starts");
+        assert!(output.status.success(), "{words:?}: {}", said(&output));
+    };
+    let count = ACCOUNTS.to_string();
+    run(&["account", "bulk", "--prefix", "u", "--count", &count, "--password", PASSWORD]);
+    run(&["account", "add", &format!("{ADMIN}@{DOMAIN}"), "--password", ADMIN_PASSWORD]);
+
+    let log = File::create(place.join("log")).expect("a log");
+    let mut command = program(None, &["serve", "--config", "throng.toml"]);
+    command.current_dir(&place).stdin(Stdio::null());
+    command.stdout(log.try_clone().expect("a log")).stderr(log);
+    let mut throng = Guard(command.spawn().expect("throng starts"));
+    let words = || fs::read_to_string(place.join("log")).unwrap_or_default();
+    wait("the node", || {
+        let ended = throng.0.try_wait().expect("a child");
+        assert!(ended.is_none(), "the node ended: {}", words());
+        let up = |port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+        (up(port) && up(http)).then_some(())
+    });
+
+    let target = format!("127.0.0.1:{port}");
+    let mut load =
+        program(None, &["load", "plan.toml", "-n", "150", "--workers", "1", "--out", "run", "--plain"]);
+    load.args(["--domain", DOMAIN, "--target", &target]);
+    let load: Vec<String> = std::iter::once(load.get_program())
+        .chain(load.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let kept = std::env::var_os("CONSOLE_PICTURES").map(PathBuf::from);
+    let output = Command::new(installed.join("bin/node"))
+        .arg(clients.join("browser/console.js"))
+        .arg(kept.unwrap_or_else(|| place.join("pictures")))
+        .current_dir(&place)
+        .env("BROWSER_MODULES", installed.join("browser"))
+        .env("XMPP_MODULES", installed.join("xmppjs"))
+        .env("CONSOLE_URL", format!("http://127.0.0.1:{http}"))
+        .env("CONSOLE_ADMIN", format!("{ADMIN}@{DOMAIN}"))
+        .env("CONSOLE_PASSWORD", ADMIN_PASSWORD)
+        .env("CONSOLE_ACCOUNTS", &count)
+        .env("XMPP_SERVICE", format!("xmpp://127.0.0.1:{port}"))
+        .env("XMPP_DOMAIN", DOMAIN)
+        .env("XMPP_PASSWORD", PASSWORD)
+        .env("THRONG_LOAD_PASSWORD", PASSWORD)
+        .env("LOAD", json!(load).to_string())
+        .stdin(Stdio::null())
+        .output()
+        .expect("node starts");
+    let told = said(&output);
+    assert!(output.status.success(), "{}\n{told}", place.display());
+    let last = "ok wrong_passwords_are_limited";
+    assert!(told.contains(last), "it stopped before the end: {told}");
+    println!("{told}");
+    drop(throng);
+    fs::remove_dir_all(&place).expect("remove the test's folder");
+}
