@@ -593,14 +593,49 @@ fn commands_are_carried_out_through_the_socket() {
 /// What the plays show over memory is the same on a port, with the program, SQLite and a clock that nobody holds.
 #[test]
 fn plays_go_the_same_on_a_port() {
-    let mut node = Node::new("plays", "");
+    let node = Node::new("plays", "");
+    let address = format!("127.0.0.1:{}", node.port);
+    all_plays(node, address, "");
+}
+
+/// And by WebSocket: the handshake, frames and the real port, under TLS.
+#[test]
+fn plays_go_the_same_by_websocket() {
+    let node = Node::new("websocket", "");
+    let [https] = free_ports();
+    let listener = format!("[[listen]]\nkind = 'https'\naddress = '127.0.0.1:{https}'\n");
+    all_plays(node, format!("wss://127.0.0.1:{https}/ws"), &listener);
+}
+
+/// Without TLS, under the other path, with a connection that is lost and a session that goes on.
+#[test]
+fn a_plain_websocket_is_served_where_tls_is_not_demanded() {
+    let mut node = Node::new("ws", "");
+    node.account(&["add", &format!("romeo@{DOMAIN}")], PASSWORD);
+    node.start();
+    let Stage::Host(host) = node.stage() else { return };
+    let stage = Stage::Host(Host { address: format!("ws://127.0.0.1:{}/xmpp-websocket", node.http), ..host });
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/plays/stream_resumption.play"));
+    let resumption = parse("stream_resumption", &text.expect("the play's file")).expect("a play");
+    for (_, local, password) in resumption.accounts(&stage) {
+        if local != "romeo" {
+            node.account(&["add", &format!("{local}@{DOMAIN}")], &password);
+        }
+    }
+    if let Err(error) = act(&resumption, &stage) {
+        panic!("{error}\n{}", node.log());
+    }
+}
+
+/// Acts them all against the node at this address.
+fn all_plays(mut node: Node, address: String, more: &str) {
     // Tokens and registration want TLS; who is offered STARTTLS takes it.
     let off = features::registry::ALL.iter().filter(|feature| !feature.default_on);
     let switches: String = off.map(|feature| format!("{} = true\n", feature.name)).collect();
-    node.configure_with("optional", &format!("[modules]\n{switches}"));
+    node.configure_with("optional", &format!("{more}[modules]\n{switches}"));
     node.start();
     let Stage::Host(host) = node.stage() else { return };
-    let stage = Stage::Host(Host { own_users: true, ..host });
+    let stage = Stage::Host(Host { address, own_users: true, ..host });
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/plays");
     let mut acted = 0;
     for entry in fs::read_dir(folder).expect("the plays") {

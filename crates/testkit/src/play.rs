@@ -167,7 +167,8 @@ pub enum Stage {
 /// A server on a port.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// `HOST:PORT` of a client listener, with STARTTLS or without TLS. The certificate is not checked.
+    /// `HOST:PORT` of a client listener, with STARTTLS or without TLS, or the URL of a WebSocket, `wss://HOST:PORT/PATH` or
+    /// `ws://…`. The certificate is not checked.
     pub address: String,
     /// The domain of the accounts.
     pub domain: String,

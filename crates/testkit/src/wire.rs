@@ -31,6 +31,7 @@ use throng_core::{Enabled, Host, Limits, Node, Parts};
 use crate::counted::Counted;
 pub use client::{Client, Heard, OPEN, Seen};
 pub use tls::{Authority, Identity, TlsClient};
+pub(crate) use websocket::Framed;
 
 /// Bytes that a pipe holds in each direction.
 pub const PIPE: usize = 65_536;

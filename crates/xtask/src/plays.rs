@@ -17,7 +17,7 @@ use testkit::play::{Host, Play, Stage, parse, run as act};
 /// The flags of `cargo xtask plays`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The server to run against, HOST:PORT of a client listener with STARTTLS or without TLS.
+    /// The server to run against: HOST:PORT of a client listener with STARTTLS or without TLS, or the URL of a WebSocket.
     #[arg(long)]
     against: Option<String>,
     /// The domain of the accounts.

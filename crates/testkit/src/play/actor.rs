@@ -124,19 +124,7 @@ impl Actor {
         if answer.name != "proceed" {
             return Err(refusal(&answer));
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| format!("TLS cannot be set up: {error}"))?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
-            .with_no_client_auth();
-        let name = ServerName::try_from(domain.to_owned()).map_err(|error| format!("{domain}: {error}"))?;
-        let shaken = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, self.io);
-        let stream = tokio::time::timeout(PATIENCE, shaken)
-            .await
-            .map_err(|_| "the handshake does not end".to_owned())?;
-        self.io = Box::new(stream.map_err(|error| format!("the handshake failed: {error}"))?);
+        self.io = encrypt(self.io, domain).await?;
         self.secure = true;
         Ok(self)
     }
@@ -258,6 +246,46 @@ impl Actor {
             self.early.push_back(shape);
         }
     }
+}
+
+/// TLS over these bytes.
+pub(super) async fn encrypt(io: Box<dyn Io>, domain: &str) -> Result<Box<dyn Io>, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS cannot be set up: {error}"))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        .with_no_client_auth();
+    let name = ServerName::try_from(domain.to_owned()).map_err(|error| format!("{domain}: {error}"))?;
+    let shaken = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, io);
+    let stream =
+        tokio::time::timeout(PATIENCE, shaken).await.map_err(|_| "the handshake does not end".to_owned())?;
+    Ok(Box::new(stream.map_err(|error| format!("the handshake failed: {error}"))?))
+}
+
+/// Asks an HTTP server for a WebSocket (RFC 6455 section 4.1); then the text of a document goes over it.
+pub(super) async fn upgrade(mut io: Box<dyn Io>, place: &str) -> Result<Box<dyn Io>, String> {
+    let (host, path) = place.split_once('/').unwrap_or((place, "ws"));
+    let request = format!(
+        "GET /{path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Protocol: xmpp\r\n\r\n"
+    );
+    let broken = |error: std::io::Error| format!("the connection is gone: {error}");
+    io.write_all(request.as_bytes()).await.map_err(broken)?;
+    io.flush().await.map_err(broken)?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let byte = tokio::time::timeout(PATIENCE, io.read_u8()).await;
+        head.push(byte.map_err(|_| "no answer over HTTP".to_owned())?.map_err(broken)?);
+    }
+    let head = String::from_utf8_lossy(&head);
+    // The proof for the key of section 1.3.
+    if !head.starts_with("HTTP/1.1 101 ") || !head.contains(": s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n") {
+        return Err(format!("no WebSocket: {head}"));
+    }
+    Ok(Box::new(crate::wire::Framed::new(io, false)))
 }
 
 /// The condition of a stream error, SASL failure or stanza error.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::actor::{Actor, Heard, Io, Refusal, condition};
+use super::actor::{Actor, Heard, Io, Refusal, condition, encrypt, upgrade};
 use super::shape::{Shape, Words, fill};
 use super::{Order, Play, PlayError, Stage, What};
 use crate::wire::settle;
@@ -133,11 +133,19 @@ impl Run<'_> {
         let io: Box<dyn Io> = match self.stage {
             Stage::Memory(wire) => Box::new(wire.dial()),
             Stage::Host(host) => {
-                let stream = tokio::net::TcpStream::connect(&host.address)
+                let (plain, secure) =
+                    (host.address.strip_prefix("ws://"), host.address.strip_prefix("wss://"));
+                let place = plain.or(secure).unwrap_or(&host.address);
+                let address = place.split('/').next().unwrap_or_default();
+                let stream = tokio::net::TcpStream::connect(address)
                     .await
-                    .map_err(|error| format!("{} does not answer: {error}", host.address))?;
+                    .map_err(|error| format!("{address} does not answer: {error}"))?;
                 stream.set_nodelay(true).map_err(|error| error.to_string())?;
-                Box::new(stream)
+                let mut io: Box<dyn Io> = Box::new(stream);
+                if secure.is_some() {
+                    io = encrypt(io, &host.domain).await?;
+                }
+                if plain.or(secure).is_some() { upgrade(io, place).await? } else { io }
             }
         };
         Ok((io, local.clone(), password.clone()))
