@@ -176,6 +176,17 @@ fn settings(config: &Config, enabled: &[Enabled], spec: &str) -> Option<String> 
         "XEP-0368" if !clients().any(|l| l.kind == Kind::C2sTls) => {
             Some("no [[listen]] of the kind c2s-tls".to_owned())
         }
+        "RFC 7395" | "XEP-0124" | "XEP-0206" | "XEP-0156"
+            if !config.listen.iter().any(|l| matches!(l.kind, Kind::Http | Kind::Https)) =>
+        {
+            Some("no [[listen]] of the kind http or https".to_owned())
+        }
+        "RFC 7395" if config.http.settings.websocket.is_none() => {
+            Some("[http.websocket] enabled is false".to_owned())
+        }
+        "XEP-0124" | "XEP-0206" if config.http.settings.bosh.is_none() => {
+            Some("[http.bosh] enabled is false".to_owned())
+        }
         "XEP-0215" => {
             let module = enabled.iter().find(|e| e.feature.name == "external_services");
             let none = module.is_some_and(|e| e.options.texts("services").is_empty());
@@ -251,6 +262,11 @@ mod tests {
         let plain = lines("[[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:1'\ntls = 'off'\n");
         assert_eq!(row(&plain, "TLS ", "RFC 7590"), pair("missing", "a [[listen]] has tls = \"off\""));
         assert_eq!(row(&plain, "Direct TLS", "XEP-0368").0, "missing");
+        let none = pair("missing", "no [[listen]] of the kind http or https");
+        assert_eq!(row(&plain, "Web connection mechanisms", "RFC 7395"), none);
+        let off = lines("[http.websocket]\nenabled = false");
+        assert_eq!(row(&off, "Web connection mechanisms", "RFC 7395").1, "[http.websocket] enabled is false");
+        assert_eq!(row(&lines(""), "Web connection mechanisms", "RFC 7395"), pair("met", "built in (net)"));
         let turn = lines("[modules]\nexternal_services = true");
         assert!(row(&turn, "STUN/TURN", "XEP-0215").1.contains("services is empty"));
         let turn = lines("[modules.external_services]\nservices = ['stun:stun.example.org:3478']");

@@ -24,8 +24,8 @@ const DEFLATE: &str = "permessage-deflate";
 pub struct Settings {
     /// Most bytes of one message, after decompression. The port's limit of an element applies too, the smaller one counts.
     pub message_bytes: u32,
-    /// Whether compression is agreed on with clients that offer it (RFC 7692). Off by default: deflate costs about 60 kB
-    /// of memory traffic a message, and over TLS it tells lengths that depend on secrets (RFC 7692 section 8).
+    /// Whether compression is agreed on with clients that offer it (RFC 7692). Off by default: each message costs processor
+    /// time, and over TLS its length tells something about secrets in it (RFC 7692 section 8).
     pub compression: bool,
     /// Where clients are sent instead: the first `<open/>` is answered by `<close see-other-uri='…'/>` (RFC 7395 section
     /// 3.6.1).
