@@ -9,6 +9,7 @@
 //! | `request` | a `<body/>` from the client, as values and as payloads |
 //! | `answer` | a `<body/>` for the client |
 //! | `state` | the rules: window, holding, replay, overactivity, pause, end; no I/O, time is handed in |
+//! | `parts` | what they work with |
 //! | `session` | the rules behind a lock |
 //! | `keys` | key sequencing |
 //! | `table` | all sessions: creation, limits, the sweep |
@@ -22,6 +23,7 @@
 mod answer;
 mod exchange;
 mod keys;
+mod parts;
 mod request;
 mod session;
 mod state;

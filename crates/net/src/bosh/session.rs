@@ -4,8 +4,9 @@
 //! lock is held.
 
 use super::answer::{self, Condition, Cut};
+use super::parts::{Agreed, Read, Reply, Swept, Wakes};
 use super::request::Request;
-use super::state::{Agreed, Read, Reply, State, Swept, Wakes};
+use super::state::State;
 use super::{Answer, Body, End, Exchange, Origin, Sessions};
 use base::clock::{Clock, Millis};
 use parking_lot::Mutex;

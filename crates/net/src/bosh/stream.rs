@@ -11,9 +11,9 @@
 
 use super::Origin;
 use super::answer::{self, Cut};
+use super::parts::Read;
 use super::request::{self, ITEM, Item};
 use super::session::Session;
-use super::state::Read;
 use crate::error::NetError;
 use crate::facts::{Facts, Transport};
 use crate::scratch::{self, Scratch};

@@ -6,9 +6,10 @@
 
 use super::answer::Condition;
 use super::keys::{self, Keys};
+use super::parts::Agreed;
 use super::request::{self, Bad, Item, Request};
 use super::session::{Common, Session, refusal};
-use super::state::{Agreed, State, may_begin};
+use super::state::{State, may_begin};
 use super::stream::Bosh;
 use super::{Counts, End, Exchange, Origin, Settings, Start};
 use crate::gate::key;

@@ -69,7 +69,7 @@ impl World {
 
     /// The stream of the oldest session that nobody took yet.
     pub(crate) fn server(&self) -> Server {
-        Server { stream: self.streams.lock().pop_front().expect("a stream was started") }
+        Server { stream: self.streams.lock().pop_front().unwrap() }
     }
 
     pub(crate) fn started(&self) -> usize {

@@ -12,12 +12,13 @@ const REFUSED: usize = 1_000;
 const REASON: &str = "//! Long because ";
 
 /// The only files with `unsafe`, and why each cannot do without.
-const UNSAFE: [(&str, &str); 8] = [
+const UNSAFE: [(&str, &str); 9] = [
     ("crates/features/tests/alloc.rs", "a counting allocator"),
     ("crates/features/tests/weight.rs", "a counting allocator"),
     ("crates/jid/tests/alloc.rs", "a counting allocator"),
     ("crates/streams/tests/login_alloc.rs", "a counting allocator"),
     ("crates/net/tests/memory.rs", "a counting allocator"),
+    ("crates/net/tests/bosh/memory.rs", "a counting allocator"),
     ("crates/streams/tests/hostile.rs", "a counting allocator"),
     ("crates/xml/tests/alloc.rs", "a counting allocator"),
     ("crates/store-sql/benches/store.rs", "getrusage has no safe wrapper among the dependencies"),
