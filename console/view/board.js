@@ -43,7 +43,7 @@ export const BOARD = [
         layers: true,
         series: [["queue_messages", "messages", "k0"], ["queue_presence", "presence", "k3"], ["queue_control", "control", "k1"]],
       },
-      { title: "Dropped", kind: "rate", series: [["drops", "Dropped", "kbad"]] },
+      { title: "Dropped", kind: "rate", series: [["queue_full", "queues full", "kbad"], ["drops", "stanzas", "k1"]] },
     ],
   ],
   [

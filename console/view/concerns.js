@@ -1,8 +1,9 @@
-//! What of the figures needs somebody: the same bounds as the alert rules for Prometheus, over the last minutes.
+//! What of the figures needs somebody, over the last minutes. Where contrib/prometheus/alerts.yml has the same figure, the
+//! bound is the same.
 //!
 //! The trap: a bound that is crossed every day teaches people to look away. Each of these is about the node's own promises.
 
-import { count, value } from "../app/format.js";
+import { many, value } from "../app/format.js";
 import { summary } from "../app/series.js";
 
 /// Seconds that a figure is looked at.
@@ -16,14 +17,18 @@ export function concerns(history) {
   const out = [];
   const say = (grave, text) => out.push({ grave, text });
 
-  const drops = of("drops");
-  if (drops && drops.mean > 0) say(true, `Stanzas are dropped: ${count(Math.max(1, drops.mean * drops.n * history.step))} in the last two minutes.`);
+  if (history.current.ready === false) say(true, "The node takes no clients at the moment.");
+  const full = of("queue_full");
+  if (full && full.mean > 0) {
+    const times = many(Math.max(1, Math.round(full.mean * full.n * history.step)), "time");
+    say(false, `Queues of clients that do not read were full ${times} in the last two minutes: presence is dropped, messages are stored.`);
+  }
   const lag = of("lag");
-  if (lag && lag.most > 0.25) say(lag.most > 1, `The node’s own work was up to ${value(lag.most, "seconds")} late: its processors are busy.`);
+  if (lag && lag.mean > 0.1) say(lag.mean > 1, `The node’s own work is ${value(lag.mean, "seconds")} late, and was up to ${value(lag.most, "seconds")}: its processors are busy.`);
   const delivery = of("delivery_p99");
-  if (delivery && delivery.mean > 0.1) say(false, `Of a hundred messages one takes ${value(delivery.mean, "seconds")} or longer inside the node.`);
+  if (delivery && delivery.mean > 0.25) say(false, `Of a hundred messages one takes ${value(delivery.mean, "seconds")} or longer inside the node.`);
   const database = of("database_p99");
-  if (database && database.mean > 0.25) say(false, `Of a hundred database operations one takes ${value(database.mean, "seconds")} or longer.`);
+  if (database && database.mean > 0.5) say(false, `Of a hundred database operations one takes ${value(database.mean, "seconds")} or longer.`);
   const [good, failed] = [of("logins"), of("login_failures")];
   if (failed && failed.mean > 1 && failed.mean > (good?.mean ?? 0)) say(false, `More logins fail than succeed: ${value(failed.mean, "rate")} fail.`);
   return out;

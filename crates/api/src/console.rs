@@ -83,7 +83,7 @@ struct Packed {
     etag: String,
 }
 
-static PACKED: LazyLock<Vec<Packed>> = LazyLock::new(|| FILES.iter().map(|file| pack(file)).collect());
+static PACKED: LazyLock<Vec<Packed>> = LazyLock::new(|| FILES.iter().map(pack).collect());
 
 fn pack(&(path, plain): &(&'static str, &'static [u8])) -> Packed {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
