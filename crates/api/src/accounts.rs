@@ -30,7 +30,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     vec![
         Operation::new(Method::GET, "/accounts", "listAccounts", Access::May(Scope::Read), list)
             .summary("A page of the accounts of a domain; those whose name, nick, email or user name begins with a text.")
-            .query("domain", text(), "The domain; the first one if absent.")
+            .query("domain", text(), "The domain; the default one if absent.")
             .query("search", text(), "What a user name or a name begins with.")
             .query("order", order, "By user name, or in the order in which they were created (not with search).")
             .query("after", text(), "The `next` of the page before, with the same other parameters.")

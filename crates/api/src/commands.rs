@@ -24,7 +24,7 @@ use crate::{Api, Problem};
 /// The operations of this file.
 pub(crate) fn operations() -> Vec<Operation> {
     let domain = || json!({ "type": "string" });
-    let text = "The domain whose commands they are; the first one if absent.";
+    let text = "The domain whose commands they are; the default one if absent.";
     vec![
         Operation::new(Method::GET, "/commands", "listCommands", Access::May(Scope::Read), list)
             .summary("All commands of a domain, with their fields.")

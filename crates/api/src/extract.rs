@@ -70,11 +70,14 @@ pub(crate) fn account(text: &str) -> Result<Jid, Problem> {
     jid.ok_or_else(|| Problem::invalid("the address of an account looks like user@example.org"))
 }
 
-/// The host that is asked for, or the first one.
+/// The host that is asked for, or the default one.
 pub(crate) fn host(api: &Api, domain: Option<&str>) -> Result<Arc<Host>, Problem> {
     let found = match domain {
         Some(domain) => Jid::parse(domain).ok().and_then(|jid| api.node.host(jid.as_str())),
-        None => api.node.hosts().into_iter().next(),
+        None => {
+            let default = api.node.host(&api.machine.default_domain());
+            default.or_else(|| api.node.hosts().into_iter().next())
+        }
     };
     found.ok_or_else(|| Problem::not_found("this domain is not served here"))
 }

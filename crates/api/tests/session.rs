@@ -50,8 +50,7 @@ async fn nobody_else_signs_in() {
     assert_eq!(wrong.problem(), (401, "not-authorized".to_owned()));
     let nobody = world.try_sign_in("nobody@example.com", "wrong").await;
     assert_eq!((wrong.text, wrong.status), (nobody.text, nobody.status), "nothing tells who has an account");
-    for other in ["admin@elsewhere.example", "example.com", "admin", "admin@example.com/x", "", "@", "a@b@c"]
-    {
+    for other in ["admin@elsewhere.example", "example.com", "admin@example.com/x", "", "@", "a@b@c"] {
         assert_eq!(world.try_sign_in(other, PASSWORD).await.status, 401, "{other}");
     }
     assert_eq!(world.try_sign_in("juliet@example.com", "wrong").await.status, 401);
@@ -205,4 +204,11 @@ async fn a_token_is_a_caller_of_its_own() {
     }
     world.api.tokens.remove("backup").await.unwrap();
     assert_eq!(status(&world, ask("GET /api/v1/session").bearer(&secret)).await, 401);
+}
+
+#[tokio::test]
+async fn in_the_default_domain_the_name_will_do() {
+    let world = World::new(&[]).await;
+    let who = world.try_sign_in("Admin", PASSWORD).await;
+    assert_eq!(who.json()["jid"], ADMIN);
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Puts the foreign clients in place: slixmpp and nbxmpp in a venv each, xmpp.js and playwright-core in node_modules, profanity, tmux,
+# Puts the foreign clients in place: slixmpp, nbxmpp and schemathesis in a venv each, xmpp.js and playwright-core in node_modules, profanity, tmux,
 # chromium, prometheus and what makes networks from Debian.
 #
 # usage: setup.sh [DIR]     DIR defaults to $CARGO_TARGET_DIR/e2e, or target/e2e of the workspace.
@@ -66,6 +66,16 @@ if [ ! -x "$dir/venv/bin/python" ] || [ "$stamp" != "$(cat "$dir/venv/stamp" 2>/
     quietly "pip install" "$dir/venv/bin/pip" install --quiet --disable-pip-version-check \
         --only-binary :all: --requirement "$here/slixmpp/requirements.txt"
     printf '%s\n' "$stamp" >"$dir/venv/stamp"
+fi
+
+# Makes requests to the HTTP API out of its OpenAPI document.
+stamp=$(cat "$here/schemathesis/requirements.txt"; python3 --version)
+if [ ! -x "$dir/schemathesis/bin/schemathesis" ] || [ "$stamp" != "$(cat "$dir/schemathesis/stamp" 2>/dev/null)" ]; then
+    rm -rf "$dir/schemathesis"
+    quietly "python3 -m venv" python3 -m venv "$dir/schemathesis"
+    quietly "pip install" "$dir/schemathesis/bin/pip" install --quiet --disable-pip-version-check \
+        --only-binary :all: --requirement "$here/schemathesis/requirements.txt"
+    printf '%s\n' "$stamp" >"$dir/schemathesis/stamp"
 fi
 
 # nbxmpp speaks through GLib, whose Python binding comes with Debian's own Python and no other.

@@ -46,7 +46,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                 "required": ["jid", "password"],
                 "additionalProperties": false,
                 "properties": {
-                    "jid": { "type": "string", "description": "An administrator's address; of the only domain, the user name will do." },
+                    "jid": { "type": "string", "description": "An administrator's address; in the default domain the user name will do." },
                     "password": { "type": "string" },
                 },
             }),

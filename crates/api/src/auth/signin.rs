@@ -138,15 +138,13 @@ pub(crate) async fn still(api: &Arc<Api>, session: &Found) -> Result<bool, Probl
     Ok(same)
 }
 
-/// The account that is meant; a name alone is one of the only domain.
+/// The account that is meant; a name alone is one of the default domain.
 fn account(api: &Api, address: &str) -> Option<Jid> {
     let address = address.trim();
     let jid = if address.contains('@') {
         Jid::parse(address).ok()?
     } else {
-        let hosts = api.node.hosts();
-        let [only] = hosts.as_slice() else { return None };
-        Jid::from_parts(Some(address), only.domain(), None).ok()?
+        Jid::from_parts(Some(address), &api.machine.default_domain(), None).ok()?
     };
     let whole = jid.local().is_some() && jid.resource().is_none() && api.node.host(jid.domain()).is_some();
     whole.then_some(jid)

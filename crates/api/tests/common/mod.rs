@@ -26,7 +26,8 @@ pub const ADMIN: &str = "admin@example.com";
 pub const PASSWORD: &str = "R0m30 and juli3t";
 pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 
-struct Process;
+/// A process around the node, as far as routes ask for it.
+pub struct Process;
 
 impl throng_api::Machine for Process {
     fn ready(&self) -> bool {
@@ -133,12 +134,15 @@ impl<'a> Ask<'a> {
         self
     }
     pub async fn to(self, world: &World) -> Answer {
+        self.to_router(&world.router).await
+    }
+    pub async fn to_router(self, router: &Router) -> Answer {
         let (method, path) = self.line.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(path).extension(self.peer);
         for (name, value) in self.headers {
             request = request.header(name, value);
         }
-        let response = world.router.clone().oneshot(request.body(self.body).unwrap()).await.unwrap();
+        let response = router.clone().oneshot(request.body(self.body).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let text = String::from_utf8(bytes.to_vec()).unwrap();

@@ -19,6 +19,8 @@ mod accounts;
 mod bulk;
 mod commands;
 mod doors;
+mod facts;
+mod node;
 mod sessions;
 mod tokens;
 
