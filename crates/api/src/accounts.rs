@@ -82,6 +82,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "sessions": { "type": "integer", "minimum": 0, "description": "Connected resources." },
         },
     });
+    let maybe = || json!({ "type": ["string", "null"] });
     let password = || json!({ "type": "string", "minLength": 1, "maxLength": 1023 });
     vec![
         (
@@ -119,9 +120,10 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                 "type": "object",
                 "required": ["jid", "password"],
                 "additionalProperties": false,
+                "examples": [{ "jid": "mercutio@example.com", "password": "Queen Mab", "given_name": "Mercutio" }],
                 "properties": {
                     "jid": jid(), "password": password(),
-                    "email": text(), "given_name": text(), "surname": text(),
+                    "email": maybe(), "given_name": maybe(), "surname": maybe(),
                 },
             }),
         ),
@@ -131,6 +133,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                 "type": "object",
                 "required": ["password"],
                 "additionalProperties": false,
+                "examples": [{ "password": "a plague on both" }],
                 "properties": { "password": password() },
             }),
         ),

@@ -106,9 +106,10 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "CommandInput",
             json!({
                 "type": "object",
+                "examples": [{}],
                 "description": "A member for each field: text, a number, true or false, or a list of texts.",
                 "additionalProperties": {
-                    "type": ["string", "integer", "boolean", "array"], "items": { "type": "string" },
+                    "type": ["string", "integer", "boolean", "array", "null"], "items": { "type": "string" },
                 },
             }),
         ),

@@ -100,12 +100,27 @@ pub(crate) fn document(operations: &[Operation], schemas: Vec<(&'static str, Val
     })
 }
 
+/// What the variable part of a path may be.
+fn example(path: &str) -> &'static str {
+    match path {
+        "/commands/{name}" => "get-registered-users-num",
+        "/tokens/{name}" => "backup",
+        "/sessions/{jid}" => "juliet@example.com/balcony",
+        _ => "juliet@example.com",
+    }
+}
+
 fn describe(operation: &Operation) -> Value {
     let mut parameters: Vec<Value> = operation
         .path
         .split('/')
         .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
-        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }))
+        .map(|name| {
+            json!({
+                "name": name, "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 },
+                "example": example(operation.path),
+            })
+        })
         .collect();
     parameters.extend(operation.query.iter().map(|parameter| {
         json!({

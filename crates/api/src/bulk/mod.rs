@@ -75,9 +75,9 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                         "description": "Written as it is: the other side of a subscription is the other account's roster.",
                         "properties": {
                             "jid": text(),
-                            "name": text(),
+                            "name": { "type": ["string", "null"] },
                             "groups": { "type": "array", "maxItems": 32, "items": text() },
-                            "subscription": { "enum": ["none", "to", "from", "both"], "default": "both" },
+                            "subscription": { "enum": ["none", "to", "from", "both", null], "default": "both" },
                         },
                     } },
                 },

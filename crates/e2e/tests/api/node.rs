@@ -102,7 +102,7 @@ impl Node {
     }
     /// What the admin socket answers.
     fn socket(&self, request: &Value) -> Value {
-        let socket = self.folder.join("data/admin.sock");
+        let socket = self.folder.join("data/throng.sock");
         let mut stream = UnixStream::connect(&socket).unwrap_or_else(|e| panic!("{}: {e}", socket.display()));
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         stream.write_all(format!("{request}\n").as_bytes()).expect("the socket takes it");

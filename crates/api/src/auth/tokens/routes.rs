@@ -68,6 +68,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                 "type": "object",
                 "required": ["name", "scopes"],
                 "additionalProperties": false,
+                "examples": [{ "name": "backup", "scopes": ["read"], "expires": 4_102_444_800_u64 }],
                 "properties": {
                     "name": { "type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$" },
                     "scopes": {
