@@ -248,3 +248,63 @@ fn a_node_that_stops_answers_what_it_holds() {
     drop(idle);
     assert!(took < Duration::from_secs(8), "{took:?}");
 }
+
+#[test]
+fn the_library_judges_by_the_same_rules() {
+    let more = "[http]\norigins = ['https://chat.example.org']\n[http.bosh]\nbody_bytes = 10000\n";
+    let node = Node::start("library", more);
+    let ask = |head: &str, body: &str| {
+        let mut web = node.plain();
+        web.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "");
+        web.ask(head, body)
+    };
+    let body = Bosh::creation(1);
+    let post = format!("POST /bosh HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
+    let (head, text) = ask(&format!("{post}Origin: https://chat.example.org\r\n\r\n"), &body);
+    let head = head.to_ascii_lowercase();
+    assert!(text.contains(" sid='"), "{text}");
+    assert!(head.contains("access-control-allow-origin: https://chat.example.org"), "{head}");
+    assert!(
+        head.contains("x-content-type-options: nosniff") && head.contains("cache-control: no-store"),
+        "{head}"
+    );
+    let (head, _) = ask(&format!("{post}Origin: https://evil.example\r\n\r\n"), &body);
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    let upgrade = WebSocket::request("/ws").replace("\r\n\r\n", "\r\nOrigin: https://evil.example\r\n\r\n");
+    assert!(ask(&upgrade, "").0.starts_with("HTTP/1.1 403 "));
+    let (head, _) = ask("POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 10001\r\n\r\n", "");
+    assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
+    let chunk = format!("2711\r\n{}\r\n0\r\n\r\n", "x".repeat(0x2711));
+    let (head, _) = ask("POST /bosh HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", &chunk);
+    assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
+    let wrong = WebSocket::request("/ws").replace("Protocol: xmpp", "Protocol: mqtt");
+    let (head, text) = ask(&wrong, "");
+    assert!(head.starts_with("HTTP/1.1 400 ") && text.contains("subprotocol xmpp"), "{head}{text}");
+}
+
+#[test]
+fn gates_count_connections_and_sessions_each_by_themselves() {
+    let more = format!("{PROXIES}connections_per_address = 2\n[limits]\nconnections_per_address = 1\n");
+    let node = Node::start("gates", &more);
+    let (mut first, mut second) = (node.plain(), node.plain());
+    let from = |address: &str, path: &str, body: &str| {
+        let length = body.len();
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {address}\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
+    let body = Bosh::creation(1);
+    assert!(first.ask(&from("203.0.113.1", "/bosh", &body), &body).1.contains(" sid='"));
+    let (_, text) = second.ask(&from("203.0.113.1", "/bosh", &body), &body);
+    assert!(text.contains("type='terminate'") && text.contains("policy-violation"), "{text}");
+    assert!(second.ask(&from("203.0.113.2", "/bosh", &body), &body).1.contains(" sid='"));
+    let from = |address: &str| {
+        let address = format!("\r\nX-Forwarded-For: {address}\r\n\r\n");
+        WebSocket::request("/ws").replace("\r\n\r\n", &address)
+    };
+    // Two connections from here are the limit of HTTP.
+    let mut third = node.plain();
+    assert!(matches!(third.read(&mut [0; 10]), Ok(0) | Err(_)), "the third connection");
+    assert!(first.ask(&from("203.0.113.2"), "").0.starts_with("HTTP/1.1 503 "));
+    assert!(second.ask(&from("203.0.113.3"), "").0.starts_with("HTTP/1.1 101 "));
+}
