@@ -118,7 +118,6 @@ impl Running {
         config: Config,
         wired: Wired,
         tls: Certificates,
-        gate: Gate,
         ports: Vec<(Listen, PortSlot, Gate)>,
         web: Arc<Web>,
         level: Level,
@@ -131,6 +130,7 @@ impl Running {
         let doors = ports.into_iter().map(door);
         let (http_doors, doors) = doors.partition(|door| door.listen.is_http());
         let state = Mutex::new(State { config, tls });
+        let gate = web.gate.clone();
         let (vitals, ready) = (Vitals::default(), AtomicBool::new(false));
         Running {
             path,

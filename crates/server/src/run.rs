@@ -86,8 +86,7 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     let web = Web::new(&config.http, wired.node.clock.clone(), gate.clone(), tasks.0.clone());
     let greeting = greeting(&config, &places, password.as_deref());
     let admin_stores = wired.node.stores.clone();
-    let running =
-        Arc::new(Running::new(path.map(Into::into), config, wired, tls, gate, ports, web.clone(), level));
+    let running = Arc::new(Running::new(path.map(Into::into), config, wired, tls, ports, web.clone(), level));
     let node = running.wired.node.clone();
     crate::metrics::register(&running);
     let pages = Arc::new(Pages { running: running.clone() });
@@ -302,7 +301,7 @@ fn place(kind: Kind, address: std::net::SocketAddr) -> String {
         Kind::C2s => format!("clients        {address}"),
         Kind::C2sTls => format!("clients, TLS   {address}"),
         Kind::Https => format!("HTTPS          https://{address}/"),
-        _ => format!("HTTP           http://{address}/metrics"),
+        _ => format!("HTTP           http://{address}/"),
     }
 }
 

@@ -119,7 +119,7 @@ fn websocket(mut section: Section, limits: &Limits) -> Option<net::websocket::Se
             .add(format!("[http.websocket] see_other_uri begins with wss:// or ws://; \"{uri}\" does not"));
     }
     section.finish();
-    let message_bytes = message_bytes.unwrap_or(limits.stanza_bytes as u32);
+    let message_bytes = message_bytes.unwrap_or(limits.stanza_bytes);
     on.then_some(net::websocket::Settings { message_bytes, compression, see_other_uri })
 }
 

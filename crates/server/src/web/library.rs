@@ -151,6 +151,13 @@ fn said(status: StatusCode, why: &str) -> Response<Body> {
     response
 }
 
+/// An answer that ends the matter.
+type Refused = Box<Response<Body>>;
+
+fn refused(status: StatusCode, why: &str) -> Refused {
+    Box::new(said(status, why))
+}
+
 /// A request for BOSH or WebSocket, and what decides about it.
 struct Asked {
     place: Arc<Place>,
@@ -161,22 +168,18 @@ struct Asked {
 
 impl Asked {
     /// Whether its page may, and whether it is encrypted as it has to be; else the answer. The origin to name in answers.
-    fn check(
-        &self,
-        request: &Request<Incoming>,
-        session: bool,
-    ) -> Result<Option<HeaderValue>, Response<Body>> {
+    fn check(&self, request: &Request<Incoming>, session: bool) -> Result<Option<HeaderValue>, Refused> {
         let headers = request.headers();
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let host = request.uri().authority().map(|authority| authority.as_str()).or(text(header::HOST));
         let single = headers.get_all(header::ORIGIN).iter().count() <= 1;
         let granted = self.settings.origins.header(text(header::ORIGIN), host).ok().filter(|_| single);
         let Some(granted) = granted else {
-            return Err(said(StatusCode::FORBIDDEN, "pages of this origin may not use this server"));
+            return Err(refused(StatusCode::FORBIDDEN, "pages of this origin may not use this server"));
         };
         if session && self.place.needs_tls() && !self.remote.secure {
             let why = "sessions on this port have to be encrypted: use https or wss";
-            return Err(said(StatusCode::FORBIDDEN, why));
+            return Err(refused(StatusCode::FORBIDDEN, why));
         }
         Ok(granted.and_then(|value| HeaderValue::try_from(value).ok()))
     }
@@ -185,7 +188,7 @@ impl Asked {
         let post = request.method() == Method::POST;
         let granted = match self.check(&request, post) {
             Ok(granted) => granted,
-            Err(refused) => return refused,
+            Err(refused) => return *refused,
         };
         let gzip = self.settings.gzip
             && request
@@ -200,7 +203,7 @@ impl Asked {
                     let origin = Origin { peer, port: self.port.clone(), secure };
                     told(&self.place.exchange(origin, &body).await, gzip)
                 }
-                Err(refused) => refused,
+                Err(refused) => *refused,
             }
         } else {
             aside(request.method())
@@ -220,12 +223,15 @@ impl Asked {
     }
 
     /// The whole body, if it has a proper size and comes in time.
-    async fn collect(&self, request: Request<Incoming>) -> Result<axum::body::Bytes, Response<Body>> {
+    async fn collect(&self, request: Request<Incoming>) -> Result<axum::body::Bytes, Refused> {
         let limit = self.settings.bosh.unwrap_or(0);
-        let too_long = || said(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long");
+        let too_long = || refused(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long");
         let coded = request.headers().get(header::CONTENT_ENCODING).is_some_and(|v| v != "identity");
         if coded {
-            return Err(said(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body of a request is not compressed"));
+            return Err(refused(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "the body of a request is not compressed",
+            ));
         }
         let body = request.into_body();
         if hyper::body::Body::size_hint(&body).lower() > limit as u64 {
@@ -236,14 +242,14 @@ impl Asked {
         match tokio::time::timeout(patience, collected).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long()),
-            Ok(Err(_)) => Err(said(StatusCode::BAD_REQUEST, "the body broke off")),
-            Err(_) => Err(said(StatusCode::REQUEST_TIMEOUT, "the request took too long")),
+            Ok(Err(_)) => Err(refused(StatusCode::BAD_REQUEST, "the body broke off")),
+            Err(_) => Err(refused(StatusCode::REQUEST_TIMEOUT, "the request took too long")),
         }
     }
 
     fn websocket(&self, mut request: Request<Incoming>) -> Response<Body> {
         if let Err(refused) = self.check(&request, true) {
-            return refused;
+            return *refused;
         }
         let Some(settings) = &self.settings.websocket else {
             return said(StatusCode::NOT_FOUND, "there is no WebSocket here");

@@ -36,7 +36,7 @@ pub(crate) struct Web {
     pub(crate) bosh: Arc<Sessions>,
     public_url: RwLock<Option<String>>,
     /// Of XMPP.
-    gate: Gate,
+    pub(crate) gate: Gate,
     doors: OnceLock<Vec<Arc<Door>>>,
     router: OnceLock<Router>,
     runtime: Handle,
