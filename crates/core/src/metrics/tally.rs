@@ -131,7 +131,8 @@ impl Histograms {
         let bounds = seen.bounds.iter().map(|bound| decimal(*bound as f64 * self.scale));
         let buckets: Vec<(f64, u64)> =
             bounds.chain([f64::INFINITY]).zip(seen.counts.iter().copied()).collect();
-        encoder.encode_histogram::<NoLabelSet>(seen.sum as f64 * self.scale, seen.count(), &buckets, None)
+        let sum = decimal(seen.sum as f64 * self.scale);
+        encoder.encode_histogram::<NoLabelSet>(sum, seen.count(), &buckets, None)
     }
 }
 

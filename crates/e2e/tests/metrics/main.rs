@@ -210,6 +210,49 @@ fn the_document_names_every_metric_as_the_node_prints_it() {
     }
 }
 
+#[test]
+fn sessions_are_counted_by_transport_from_the_first_to_the_last() {
+    let node = Node::start("metrics-web");
+    let plan = "title = 'Ten of each'\n[accounts]\nprefix = 'u'\ncount = 20\n[options]\nhold = '6s'\ndrain = '1s'\n\
+                [[phase]]\nrate = 50\nusers = 'connections'\n[[session]]\nsteps = ['login', 'presence', { think = '1h' }]\n";
+    fs::write(node.folder.join("stay.toml"), plan).expect("a plan");
+    let web = format!("127.0.0.1:{}", node.http);
+    let count = |name: &str| {
+        let page = node.page();
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {name} in {page}"))
+    };
+    for (transport, target) in [
+        ("tcp", format!("127.0.0.1:{}", node.clients)),
+        ("websocket", format!("ws://{web}/ws")),
+        ("bosh", format!("http://{web}/bosh")),
+    ] {
+        let words =
+            ["load", "stay.toml", "-n", "10", "--workers", "1", "--quiet", "--plain", "--out", transport];
+        let mut load = program(None, &words);
+        load.args(["--target", &target, "--domain", DOMAIN]).env("THRONG_LOAD_PASSWORD", PASSWORD);
+        load.current_dir(&node.folder).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut load = Guard(load.spawn().expect("throng load"));
+        let gauge = |name: &str| format!("throng_sessions_connected{{transport=\"{name}\"}}");
+        wait(transport, || (count(&gauge(transport)) == 10.0).then_some(()));
+        for other in ["tcp", "tls", "websocket", "bosh"] {
+            assert_eq!(count(&gauge(other)), if other == transport { 10.0 } else { 0.0 }, "{other}");
+        }
+        if transport == "bosh" {
+            assert_eq!(count("throng_bosh_sessions"), 10.0);
+            wait("each to hold a request", || (count("throng_bosh_held_requests") == 10.0).then_some(()));
+        }
+        assert!(load.end(transport).success());
+        wait("all to be gone", || {
+            (count(&gauge(transport)) == 0.0 && count("throng_sessions") == 0.0).then_some(())
+        });
+    }
+    assert_eq!(count("throng_http_upgraded_total"), 10.0);
+    assert_eq!(count("throng_bosh_sessions_created_total"), 10.0);
+    assert_eq!(count("throng_bosh_sessions_ended_total{reason=\"client\"}"), 10.0);
+    assert_eq!(count("throng_bosh_held_requests"), 0.0);
+}
+
 /// Names of metrics in expressions.
 fn names(text: &str) -> BTreeSet<String> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
