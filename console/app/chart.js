@@ -239,10 +239,11 @@ function stretches(values) {
 function line(values, x, y) {
   return stretches(values)
     .map(([from, to]) => {
+      // A single sample is a short dash, for a line of no length is hardly seen.
+      if (from === to) return `M${x(from) - 1.5},${y(values[from])}h3`;
       const points = [];
       for (let i = from; i <= to; i++) points.push(`${x(i)},${y(values[i])}`);
-      // A single sample is a dot: a line of no length with round ends.
-      return `M${points.join("L")}${from === to ? "h0" : ""}`;
+      return `M${points.join("L")}`;
     })
     .join("");
 }
