@@ -1,4 +1,4 @@
-// What the console computes without a page: numbers for people, axes, the joined history.
+// What the console computes without a page: numbers for people, axes, the joined history; and its colours.
 //
 // usage: console_values.js CONSOLE     CONSOLE is the folder of the page's files
 //
@@ -94,6 +94,36 @@ const scenarios = {
     assert.deepEqual(history.last("a", 3), [Number.NaN, 7, 8]);
     history.add({ now: 0, interval: 2, series: {}, current: { up_seconds: 1 } });
     assert.deepEqual([history.since, history.current.up_seconds], [4_002, 1], "no point was taken yet");
+  },
+
+  // WCAG 2.2, sections 1.4.3 and 1.4.11, by day and by night.
+  colours_can_be_told_apart() {
+    const css = readFileSync(path.join(process.argv[2], "style", "base.css"), "utf8");
+    const pairs = Object.fromEntries([...css.matchAll(/--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)/g)].map(([, name, day, night]) => [name, [day, night]]));
+    const light = (hex) => {
+      const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const grounds = ["ground", "surface", "raised"];
+    for (const [front, behind, least] of [
+      ["ink", [...grounds, "hover"], 4.5],
+      ["soft", [...grounds, "hover"], 4.5],
+      ["accent", grounds, 4.5],
+      ["accent-strong", ["accent-soft"], 4.5],
+      ["on-accent", ["accent", "accent-strong"], 4.5],
+      ["good", ["good-soft"], 4.5],
+      ["warn", ["warn-soft"], 4.5],
+      ["bad", ["bad-soft", "surface"], 4.5],
+      ["surface", ["bad"], 4.5],
+      ["edge", grounds, 3],
+    ]) {
+      for (const ground of behind) {
+        pairs[front].forEach((colour, i) => {
+          const [low, high] = [light(colour), light(pairs[ground][i])].sort((a, b) => a - b);
+          assert.ok((high + 0.05) / (low + 0.05) >= least, `--${front} on --${ground}, ${i ? "night" : "day"}`);
+        });
+      }
+    }
   },
 
   what_is_not_known_is_not_summed() {
