@@ -101,12 +101,16 @@ proptest! {
 
 #[test]
 fn the_seeds_hold() {
-    let targets: [(&str, fn(&[u8])); 2] = [("stream", body::check), ("websocket", websocket::check)];
-    for (target, check) in targets {
+    for target in ["stream", "websocket"] {
         let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
         let mut count = 0;
         for seed in std::fs::read_dir(seeds).unwrap() {
-            check(&std::fs::read(seed.unwrap().path()).unwrap());
+            let seed = std::fs::read(seed.unwrap().path()).unwrap();
+            if target == "stream" {
+                body::check(&seed)
+            } else {
+                websocket::check(&seed)
+            }
             count += 1;
         }
         assert!(count >= 5);

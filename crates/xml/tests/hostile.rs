@@ -300,6 +300,29 @@ fn an_error_is_final_until_restart() {
 }
 
 #[test]
+fn a_message_is_one_element_perhaps_behind_a_declaration() {
+    let limits = Limits::DEFAULT;
+    let scan = |text: &str| Scanner::message().scan(text.as_bytes(), &limits);
+    assert_eq!(scan("<a b='>'/>"), Ok(Scan::Element { start: 0, end: 10 }));
+    assert_eq!(scan("<?xml version='1.0'?>\n<a></a> "), Ok(Scan::Element { start: 22, end: 29 }));
+    assert_eq!(scan("<a><b/>"), Ok(Scan::More { skip: 0 }));
+    for wrong in ["</a>", "<?x y?>", "<!DOCTYPE a>", "<?xml version='2.0'?><a/>", "text"] {
+        assert!(scan(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn fragments_are_as_deep_as_the_limit_says_and_streams_as_a_reader_can_hold() {
+    let limits = Limits { depth: 200, ..Limits::DEFAULT };
+    let deep = |depth: usize| [b"<a>".repeat(depth), b"</a>".repeat(depth)].concat();
+    assert!(matches!(Scanner::fragment().scan(&deep(200), &limits), Ok(Scan::Element { .. })));
+    assert_eq!(Scanner::fragment().scan(&deep(201), &limits), Err(Error::TooDeep));
+    let mut stream = Scanner::new();
+    assert!(matches!(stream.scan(b"<s>", &limits), Ok(Scan::Open { .. })));
+    assert_eq!(stream.scan(&deep(65), &limits), Err(Error::TooDeep));
+}
+
+#[test]
 fn a_caller_who_breaks_the_rules_gets_an_answer_and_no_panic() {
     let mut scanner = Scanner::fragment();
     let limits = Limits::DEFAULT;
