@@ -62,8 +62,12 @@ impl World {
 
     /// A session with its features read.
     async fn open(&self, to: &str, secure: bool) -> Web<'_> {
+        self.open_with(to, secure, "wait='60' hold='1'").await
+    }
+
+    async fn open_with(&self, to: &str, secure: bool, held: &str) -> Web<'_> {
         let body = format!(
-            "<body to='{to}' wait='60' hold='1' ver='1.6' rid='1000' xml:lang='en' xmpp:version='1.0' xmlns='{NS}' \
+            "<body to='{to}' {held} ver='1.6' rid='1000' xml:lang='en' xmpp:version='1.0' xmlns='{NS}' \
              xmlns:xmpp='urn:xmpp:xbosh'/>"
         );
         let mut first = self.sessions.exchange(self.origin(secure), body.as_bytes());
@@ -278,4 +282,24 @@ async fn a_node_that_drains_tells_its_clients() {
     world.wire.node.links.close_all(&stanza::StreamCondition::SystemShutdown.into());
     let got = romeo.receive().await;
     assert!(got.contains("type='terminate' condition='system-shutdown'"), "{got}");
+}
+
+/// XEP-0124 section 12: each answer comes at once, with what its own request led to.
+#[tokio::test]
+async fn a_client_that_polls_logs_in_and_hears() {
+    let world = World::new(|_| {}).await;
+    let mut juliet = world.wire.login("juliet", "balcony").await;
+    let mut romeo = world.open_with("example.com", true, "wait='0' hold='0'").await;
+    romeo.authenticate("romeo").await;
+    let bind = "<iq type='set' id='b' xmlns='jabber:client'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>\
+                <resource>web</resource></bind></iq>";
+    let bound = romeo.ask(bind).await;
+    assert!(bound.contains("<jid>romeo@example.com/web</jid>"), "{bound}");
+    assert_eq!(romeo.ask("<presence/>").await, format!("<body xmlns='{NS}'/>"));
+    juliet.send("<message to='romeo@example.com/web' type='chat'><body>thou</body></message>").await;
+    world.pass(30).await;
+    assert!(romeo.ask("").await.contains("<body>thou</body>"), "it waited for the next request");
+    world.pass(30).await;
+    assert_eq!(romeo.ask("").await, format!("<body xmlns='{NS}'/>"));
+    assert_eq!(world.wire.node.table.sessions(), 2);
 }
