@@ -33,7 +33,8 @@ session.addEventListener("state", () => {
 });
 
 session.addEventListener("online", async ({ detail: { resumed } }) => {
-  model.begin(session.own);
+  document.documentElement.dataset.session = `${resumed ? "resumed" : "new"} ${session.jid}`;
+  model.load(session.own);
   view.app();
   try {
     if (!resumed) {
@@ -144,6 +145,7 @@ async function begin() {
   await settings();
   view.hint(domain ? `name@${domain}, or just the name` : "name@domain");
   if (!(await session.restore())) return view.entry();
+  // Over WebSocket there is no session yet; what is known can be read meanwhile.
   model.load(session.own);
   model.look(stanzas.address(view.hash(), null) ?? "");
   view.app();

@@ -29,12 +29,6 @@ export class Model extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 
-  begin(own) {
-    if (this.own === own) return;
-    this.forget();
-    this.own = own;
-  }
-
   forget() {
     this.own = this.open = this.show = "";
     this.contacts.clear();
@@ -224,15 +218,17 @@ export class Model extends EventTarget {
     };
   }
 
-  // What a reload left for this account.
+  // Begins for an account, with what a reload left of it.
   load(own) {
+    if (this.own === own) return;
     let kept;
     try {
       kept = JSON.parse(sessionStorage.getItem(KEPT));
     } catch {
       // Damaged is as good as nothing.
     }
-    this.begin(own);
+    this.forget();
+    this.own = own;
     if (kept?.own !== own) return;
     this.show = kept.show;
     this.requests = new Set(kept.requests);

@@ -224,8 +224,23 @@ export class Session extends EventTarget {
   // are told; where there is none yet, the other transport is more likely to help.
   #stuttering(connection) {
     if (connection !== this.#connection) return;
-    if (this.state.name === "online") this.#enter({ name: "connecting", again: true, stuttering: true });
-    else if (!this.#spoken && !this.state.stuttering) this.#lost(connection);
+    if (this.state.name === "online") {
+      this.#enter({ name: "connecting", again: true, stuttering: true });
+      this.#knock(connection);
+    } else if (!this.#spoken && !this.state.stuttering) this.#lost(connection);
+  }
+
+  // The request that went wrong is sent again some time, and then held: nobody would hear that all is well. So as soon as
+  // the server can be reached something is asked that it answers at once. Not before: after five errors strophe.js gives up.
+  async #knock(connection) {
+    const waiting = () => connection === this.#connection && this.state.stuttering;
+    const reached = await fetch(this.#services.bosh, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) }).then(
+      (answer) => answer.status < 500,
+      () => false,
+    );
+    if (!waiting()) return;
+    if (reached) connection.sendIQ(ping());
+    else this.#later(2_000, () => waiting() && this.#knock(connection));
   }
 
   #told(connection, status, condition, element) {

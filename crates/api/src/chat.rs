@@ -8,7 +8,7 @@
 //! The trap: addresses in the page are relative, so that it works behind a proxy that puts the node below a path. That needs
 //! the slash: `/chat` redirects to `/chat/`.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -18,26 +18,39 @@ use axum::{Json, Router};
 use throng_core::Node;
 
 use crate::Api;
-use crate::assets::Asset;
+use crate::assets::Packed;
 
 /// strophe.js, or nothing.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/strophe.js"));
 
-const HTML: &str = "text/html; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
+/// What the page may do: its own files, requests to its own node, pictures in data URLs. `form-action` keeps a password out
+/// of an address if the script did not run. Trusted types would stop strophe.js, which parses every stanza as a document.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                      form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
-static INDEX: Asset = Asset::new("", HTML, include_bytes!("../../../chat/index.html"));
-static MISSING: Asset = Asset::new("", HTML, include_bytes!("../../../chat/missing.html"));
-static FILES: [Asset; 8] = [
-    Asset::new("chat.css", "text/css; charset=utf-8", include_bytes!("../../../chat/chat.css")),
-    Asset::new("icon.svg", "image/svg+xml", include_bytes!("../../../chat/icon.svg")),
-    Asset::new("main.js", SCRIPT, include_bytes!("../../../chat/main.js")),
-    Asset::new("session.js", SCRIPT, include_bytes!("../../../chat/session.js")),
-    Asset::new("stanzas.js", SCRIPT, include_bytes!("../../../chat/stanzas.js")),
-    Asset::new("model.js", SCRIPT, include_bytes!("../../../chat/model.js")),
-    Asset::new("view.js", SCRIPT, include_bytes!("../../../chat/view.js")),
-    Asset::new("strophe.js", SCRIPT, LIBRARY),
+macro_rules! files {
+    ($($path:literal),* $(,)?) => {
+        [$(($path, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../chat/", $path)))),*]
+    };
+}
+
+/// Path below `/chat/`, and content.
+static FILES: [(&str, &[u8]); 9] = files![
+    "index.html",
+    "missing.html",
+    "chat.css",
+    "icon.svg",
+    "main.js",
+    "model.js",
+    "session.js",
+    "stanzas.js",
+    "view.js",
 ];
+
+static PACKED: LazyLock<Vec<Packed>> = LazyLock::new(|| {
+    let library = (!LIBRARY.is_empty()).then_some(("strophe.js", LIBRARY));
+    FILES.into_iter().chain(library).map(|(path, plain)| Packed::new(path, plain)).collect()
+});
 
 /// The routes of this file.
 pub(crate) fn routes() -> Router<Arc<Api>> {
@@ -54,12 +67,12 @@ async fn redirect() -> Response {
 }
 
 async fn index(asked: HeaderMap) -> Response {
-    page(LIBRARY).answer(&asked)
+    answer(page(LIBRARY), &asked)
 }
 
 /// The page for a build with or without the library.
-fn page(library: &[u8]) -> &'static Asset {
-    if library.is_empty() { &MISSING } else { &INDEX }
+fn page(library: &[u8]) -> &'static str {
+    if library.is_empty() { "missing.html" } else { "index.html" }
 }
 
 /// What the page cannot know: the domain of an address that was typed without one.
@@ -86,10 +99,14 @@ fn domain(node: &Node, host: &str) -> Option<String> {
     named.or_else(only).map(|host| host.jid.domain().to_owned())
 }
 
-async fn file(Path(name): Path<String>, asked: HeaderMap) -> Response {
-    match FILES.iter().find(|file| file.name == name && !file.bytes.is_empty()) {
-        Some(file) => file.answer(&asked),
-        None => (StatusCode::NOT_FOUND, "no such file\n").into_response(),
+async fn file(Path(path): Path<String>, asked: HeaderMap) -> Response {
+    answer(&path, &asked)
+}
+
+fn answer(path: &str, asked: &HeaderMap) -> Response {
+    match PACKED.iter().find(|file| file.path == path) {
+        Some(file) => file.answer(POLICY, asked),
+        None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }
 }
 
@@ -97,40 +114,46 @@ async fn file(Path(name): Path<String>, asked: HeaderMap) -> Response {
 mod tests {
     use super::*;
 
+    fn text(path: &str) -> &'static str {
+        let (_, bytes) = FILES.iter().find(|(name, _)| *name == path).unwrap();
+        std::str::from_utf8(bytes).unwrap()
+    }
+
     #[test]
     fn every_file_that_the_page_asks_for_is_there() {
-        let index = std::str::from_utf8(INDEX.bytes).unwrap();
-        let named = |text: &'static str, before: &str, after: char| -> Vec<&'static str> {
-            text.split(before).skip(1).filter_map(|rest| rest.split(after).next()).collect()
+        let named = |text: &'static str, before: &str| -> Vec<&'static str> {
+            text.split(before).skip(1).filter_map(|rest| rest.split('"').next()).collect()
         };
-        let mut asked = named(index, " src=\"", '"');
-        asked.extend(named(index, "<link rel=\"stylesheet\" href=\"", '"'));
-        for file in &FILES {
-            if file.kind == SCRIPT && file.name != "strophe.js" {
-                asked.extend(named(std::str::from_utf8(file.bytes).unwrap(), " from \"./", '"'));
-            }
+        let mut asked = named(text("index.html"), " src=\"");
+        asked.extend(named(text("index.html"), "<link rel=\"stylesheet\" href=\""));
+        for (path, _) in FILES.iter().filter(|(path, _)| path.ends_with(".js")) {
+            asked.extend(named(text(path), " from \"./"));
         }
         assert!(asked.len() >= 9, "{asked:?}");
         for name in asked {
-            assert!(FILES.iter().any(|file| file.name == name), "{name} is not served");
+            assert!(
+                name == "strophe.js" || FILES.iter().any(|(path, _)| *path == name),
+                "{name} is not served"
+            );
         }
     }
 
     #[test]
-    fn the_page_needs_nothing_that_the_policy_forbids() {
-        for page in [&INDEX, &MISSING] {
-            let text = std::str::from_utf8(page.bytes).unwrap();
+    fn the_pages_need_nothing_that_the_policy_forbids() {
+        for page in ["index.html", "missing.html"] {
             for forbidden in
                 ["<style", " style=", " onclick", "javascript:", "http://", "https://", "<script>"]
             {
-                assert!(!text.contains(forbidden), "{forbidden}");
+                assert!(!text(page).contains(forbidden), "{page} has {forbidden}");
             }
         }
+        assert!(!POLICY.contains("unsafe") && POLICY.starts_with("default-src 'none'; "));
+        let answer = answer("main.js", &HeaderMap::new());
+        assert_eq!(answer.headers()[header::CONTENT_SECURITY_POLICY], POLICY);
     }
 
     #[test]
     fn without_the_library_the_page_says_what_to_do() {
-        let text = |asset: &Asset| std::str::from_utf8(asset.bytes).unwrap().to_owned();
         assert!(text(page(b"")).contains("chat/fetch.sh"));
         assert!(text(page(b"code")).contains("id=\"sign-in\""));
     }

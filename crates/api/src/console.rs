@@ -1,27 +1,18 @@
 //! The operator's page at `/`, with what belongs to it below `/console/`: the files of the folder `console` of the repository,
 //! inside the program. For everybody: they hold no figures and no secrets, those come from `/api/v1`.
 //!
-//! Each file is packed with gzip once and has the hash of its content as ETag (RFC 9110 section 8.8.3), so a browser that
-//! has it is told so in one small answer, and never mixes files of two versions.
-//!
-//! The trap: a file that is added to the folder must be added to [`FILES`]; a test compares the two. Paths are looked up in
-//! that list and are never paths of the disk.
+//! The trap: a file that is added to the folder must be added to [`FILES`]; a test compares the two.
 
-use std::io::Write;
 use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::extract::Path;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use ring::digest::{SHA256, digest};
 
 use crate::Api;
+use crate::assets::Packed;
 
 macro_rules! files {
     ($($path:literal),* $(,)?) => {
@@ -74,34 +65,8 @@ static FILES: &[(&str, &[u8])] = files![
 pub(crate) const POLICY: &str = "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'none'; \
                                  frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// A file as it leaves.
-struct Packed {
-    path: &'static str,
-    kind: &'static str,
-    plain: &'static [u8],
-    gzip: Vec<u8>,
-    etag: String,
-}
-
-static PACKED: LazyLock<Vec<Packed>> = LazyLock::new(|| FILES.iter().map(pack).collect());
-
-fn pack(&(path, plain): &(&'static str, &'static [u8])) -> Packed {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    // Writing into memory does not fail; if it did, the plain file would be sent.
-    let gzip = encoder.write_all(plain).and_then(|()| encoder.finish()).unwrap_or_default();
-    let etag = format!("\"{}\"", &URL_SAFE_NO_PAD.encode(digest(&SHA256, plain).as_ref())[..22]);
-    Packed { path, kind: kind(path), plain, gzip, etag }
-}
-
-fn kind(path: &str) -> &'static str {
-    match path.rsplit_once('.').map_or("", |(_, end)| end) {
-        "html" => "text/html; charset=utf-8",
-        "css" => "text/css; charset=utf-8",
-        "js" => "text/javascript; charset=utf-8",
-        "svg" => "image/svg+xml",
-        _ => "application/octet-stream",
-    }
-}
+static PACKED: LazyLock<Vec<Packed>> =
+    LazyLock::new(|| FILES.iter().map(|(path, plain)| Packed::new(path, plain)).collect());
 
 /// The routes of this file.
 pub(crate) fn routes() -> Router<Arc<Api>> {
@@ -117,50 +82,10 @@ async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
 }
 
 fn answer(path: &str, asked: &HeaderMap) -> Response {
-    let Some(file) = PACKED.iter().find(|file| file.path == path) else {
-        return (StatusCode::NOT_FOUND, "there is no such file\n").into_response();
-    };
-    let said = |name: HeaderName| asked.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let known =
-        said(header::IF_NONE_MATCH).split(',').any(|tag| tag.trim().trim_start_matches("W/") == file.etag);
-    let packed = !file.gzip.is_empty()
-        && file.gzip.len() < file.plain.len()
-        && takes_gzip(said(header::ACCEPT_ENCODING));
-    let mut response = match (known, packed) {
-        (true, _) => StatusCode::NOT_MODIFIED.into_response(),
-        (false, true) => file.gzip.as_slice().to_vec().into_response(),
-        (false, false) => file.plain.into_response(),
-    };
-    let headers = response.headers_mut();
-    let mut set =
-        |name: HeaderName, value: &'static str| headers.insert(name, HeaderValue::from_static(value));
-    // Asked for each time and mostly answered with "not modified": an upgraded node shows its own page at once.
-    set(header::CACHE_CONTROL, "no-cache");
-    set(header::VARY, "accept-encoding");
-    set(header::CONTENT_TYPE, file.kind);
-    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    set(header::CONTENT_SECURITY_POLICY, POLICY);
-    set(header::X_FRAME_OPTIONS, "DENY");
-    set(header::REFERRER_POLICY, "no-referrer");
-    set(HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
-    set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
-    set(HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()");
-    if packed && !known {
-        set(header::CONTENT_ENCODING, "gzip");
+    match PACKED.iter().find(|file| file.path == path) {
+        Some(file) => file.answer(POLICY, asked),
+        None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }
-    if let Ok(etag) = HeaderValue::from_str(&file.etag) {
-        headers.insert(header::ETAG, etag);
-    }
-    response
-}
-
-/// RFC 9110 section 12.5.3, as far as browsers use it: gzip by name or `*`, unless its weight is 0.
-fn takes_gzip(accepted: &str) -> bool {
-    accepted.split(',').any(|part| {
-        let (name, weight) = part.split_once(';').unwrap_or((part, ""));
-        let weight = weight.trim().trim_start_matches("q=");
-        matches!(name.trim(), "gzip" | "*") && !matches!(weight, "0" | "0.0" | "0.00" | "0.000")
-    })
 }
 
 #[cfg(test)]
@@ -168,6 +93,8 @@ mod tests {
     use std::collections::BTreeSet;
     use std::fs;
     use std::path::Path;
+
+    use axum::http::{HeaderName, HeaderValue, header};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Puts the foreign clients in place: slixmpp, nbxmpp and schemathesis in a venv each, xmpp.js and playwright-core in node_modules, profanity, tmux,
-# chromium, prometheus and what makes networks from Debian.
+# Puts the foreign clients in place: slixmpp, nbxmpp and schemathesis in a venv each, xmpp.js, strophe.js and playwright-core in
+# node_modules, and profanity, tmux, chromium, prometheus and what makes networks from Debian.
 #
 # usage: setup.sh [DIR]     DIR defaults to $CARGO_TARGET_DIR/e2e, or target/e2e of the workspace.
 #
@@ -127,6 +127,7 @@ modules() {
     fi
 }
 modules xmppjs
+modules strophe
 
 # For what the node tells of itself. The package starts a service where there is an init; the tests have their own.
 have promtool || install prometheus

@@ -3,16 +3,15 @@
 // XEP-0388, 0386 and 0484 (a login and its quick repetition), 0198 (a lost connection), 0280, 0191, 0352, 0049, 0054, 0012.
 // Left out: administration and search, which are slixmpp's scenarios.
 
-import { Failure, PATIENCE, bare, check, connect, counting, run, settings, xml } from "./harness.js";
+import { Failure, PATIENCE, bare, check, connect, counting, run, service, settings, xml } from "./harness.js";
 
 // A client that logs in by SASL2 where it is offered, and by a token once it has one. `said` holds the mechanisms it used.
 function modern(stage, who, { installation, tokens, tag, resumable } = {}) {
   const client = stage.client(who, tag);
-  const scheme = settings.transport === "tls" ? "xmpps" : "xmpp";
   const said = [];
   client.xmpp.reconnect.stop();
   client.xmpp = counting(connect({
-    service: `${scheme}://${settings.host}:${settings.port}`,
+    service,
     domain: settings.domain,
     resource: tag,
     timeout: PATIENCE,
@@ -88,7 +87,7 @@ const scenarios = [
     for (let cut = 0; cut < 3; cut += 1) {
       for (let n = 0; n < 30; n += 1, sent += 1) await b.chat(a.jid, `number ${sent}`);
       const resumed = new Promise((resolve) => a.xmpp.streamManagement.once("resumed", resolve));
-      a.xmpp.socket.destroy?.() ?? a.xmpp.socket.end();
+      a.destroy();
       for (let n = 0; n < 30; n += 1, sent += 1) await b.chat(a.jid, `number ${sent}`);
       const late = new Promise((_, reject) => setTimeout(() => reject(new Failure("not resumed")), PATIENCE).unref());
       await Promise.race([resumed, late]);

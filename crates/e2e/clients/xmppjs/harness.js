@@ -3,6 +3,7 @@
 // The settings come from the environment, with the names of slixmpp/harness.py, and three more:
 //   XMPP_MODULES         the folder whose node_modules setup.sh filled; absent: $CARGO_TARGET_DIR/e2e/xmppjs or target's
 //   XMPP_PEER            the address of a running slixmpp/peer.py; absent: the scenarios with it are left out
+//   XMPP_URL             for the transport `websocket`: the service, ws:// or wss://
 //   NODE_EXTRA_CA_CERTS  node's own: must name the same file as XMPP_CA, and before node starts
 //
 // Nothing here sleeps: a client keeps what it received and `expect` waits for the first stanza that fits.
@@ -23,6 +24,9 @@ const target = process.env.CARGO_TARGET_DIR ?? path.join(here, "../../../../targ
 const modules = process.env.XMPP_MODULES ?? path.join(target, "e2e/xmppjs");
 const entry = createRequire(path.join(path.resolve(modules), "package.json")).resolve("@xmpp/client");
 export const { client: connect, xml, jid } = await import(pathToFileURL(entry));
+// One that can be broken off without a word, which node's own cannot.
+const ws = createRequire(path.join(path.resolve(modules), "package.json")).resolve("ws");
+globalThis.WebSocket = (await import(pathToFileURL(ws))).default;
 
 // A scenario's expectation was not met; the message is the reason that is printed.
 export class Failure extends Error {}
@@ -50,11 +54,15 @@ export const settings = {
   host: setting("XMPP_HOST"),
   port: Number(setting("XMPP_PORT")),
   transport: setting("XMPP_TRANSPORT"),
+  url: process.env.XMPP_URL,
   domain: setting("XMPP_DOMAIN"),
   password: setting("XMPP_PASSWORD"),
   users: { a: setting("XMPP_USER_A"), b: setting("XMPP_USER_B") },
   peer: process.env.XMPP_PEER,
 };
+const scheme = { starttls: "xmpp", tls: "xmpps" }[settings.transport];
+// What xmpp.js connects to.
+export const service = scheme ? `${scheme}://${settings.host}:${settings.port}` : settings.url;
 if (process.env.XMPP_CA && process.env.NODE_EXTRA_CA_CERTS !== process.env.XMPP_CA) {
   console.error("harness: NODE_EXTRA_CA_CERTS must name the same file as XMPP_CA");
   process.exit(2);
@@ -82,9 +90,8 @@ export class Client {
     this.inbox = [];
     this.waiting = new Set();
     this.mechanism = null;
-    const scheme = settings.transport === "tls" ? "xmpps" : "xmpp";
     this.xmpp = counting(connect({
-      service: `${scheme}://${settings.host}:${settings.port}`,
+      service,
       domain: settings.domain,
       resource,
       timeout: PATIENCE,
@@ -115,6 +122,13 @@ export class Client {
     this.bare = address.bare().toString();
     check(this.xmpp.isSecure(), "the stream is not under TLS");
     return this;
+  }
+
+  // The connection breaks, without a goodbye.
+  destroy() {
+    const { socket } = this.xmpp;
+    if (scheme) (socket.socket ?? socket).destroy();
+    else socket.socket.terminate();
   }
 
   async stop() {

@@ -143,7 +143,7 @@ const scenarios = [
     // One leaves politely, one without a word; the server waits for it a second (XEP-0198 section 3).
     await a.say("unavailable");
     await b.presence("unavailable", a.jid);
-    two.xmpp.socket.socket.destroy();
+    two.destroy();
     await b.presence("unavailable", two.jid);
   },
 

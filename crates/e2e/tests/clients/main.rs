@@ -1,4 +1,5 @@
-//! Real clients against a real node: slixmpp, nbxmpp and xmpp.js over STARTTLS and direct TLS, profanity in a terminal.
+//! Real clients against a real node: slixmpp, nbxmpp and xmpp.js over STARTTLS and direct TLS, profanity in a terminal, and
+//! in `web` what lives in a browser.
 //!
 //! Each test starts `throng serve` of its own with a generated configuration, in a folder and on ports of its own,
 //! makes accounts by `throng account add`, runs one client's scenarios (`clients/`, which say what they cover) and
@@ -24,6 +25,7 @@ mod cut;
 #[path = "../shared/space.rs"]
 #[allow(dead_code, reason = "packets are lost in the tests of `throng load` only")]
 mod space;
+mod web;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -203,6 +205,8 @@ struct Node {
     address: Ipv4Addr,
     starttls: u16,
     tls: u16,
+    http: u16,
+    https: u16,
     process: Child,
 }
 
@@ -216,7 +220,7 @@ impl Node {
         // Short, for the path of the node's control socket has room for a hundred bytes.
         let folder = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).expect("make the test's folder");
-        let (starttls, tls) = free_ports();
+        let [starttls, tls, http, https] = free_ports();
         let files = match certificate {
             Certificate::Signed => {
                 sign_certificate(&folder);
@@ -227,7 +231,9 @@ impl Node {
         let text = format!(
             "domains = ['{DOMAIN}']\nadmins = ['{1}@{DOMAIN}']\ndata_dir = '{0}/data'\n\n[storage]\nurl = 'sqlite:{0}/data/throng.db'\n\n\
              [[listen]]\nkind = 'c2s'\naddress = '{address}:{starttls}'\ntls = 'required'\n\n\
-             [[listen]]\nkind = 'c2s-tls'\naddress = '{address}:{tls}'\n\n{files}",
+             [[listen]]\nkind = 'c2s-tls'\naddress = '{address}:{tls}'\n\n\
+             [[listen]]\nkind = 'http'\naddress = '{address}:{http}'\n\n\
+             [[listen]]\nkind = 'https'\naddress = '{address}:{https}'\n\n{files}",
             folder.display(),
             USERS[0]
         );
@@ -247,7 +253,7 @@ impl Node {
             .stderr(log)
             .spawn()
             .expect("start throng serve");
-        let mut node = Self { folder, certificate, space, address, starttls, tls, process };
+        let mut node = Self { folder, certificate, space, address, starttls, tls, http, https, process };
         node.await_listeners();
         node
     }
@@ -256,9 +262,9 @@ impl Node {
         let config = self.folder.join("throng.toml");
         let up = |port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
         let local = self.space.is_none();
-        let (one, two) = (self.starttls, self.tls);
+        let ports = [self.starttls, self.tls, self.http, self.https];
         // The control socket is a file, and so within reach from every namespace.
-        let listens = || if local { up(one) && up(two) } else { answers_commands(&config) };
+        let listens = || if local { ports.into_iter().all(up) } else { answers_commands(&config) };
         let answers = poll(START, || {
             let ended = self.process.try_wait().expect("look at throng");
             (ended.is_some() || listens()).then_some(ended)
@@ -378,12 +384,11 @@ fn end(child: &mut Child, patience: Duration) -> ExitStatus {
     })
 }
 
-/// Two ports that were free a moment ago; another process may take one before the node does.
-fn free_ports() -> (u16, u16) {
-    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port");
-    let (one, two) = (bind(), bind());
-    let port = |listener: &TcpListener| listener.local_addr().expect("a bound address").port();
-    (port(&one), port(&two))
+/// Ports that were free a moment ago; another process may take one before the node does.
+fn free_ports() -> [u16; 4] {
+    // All at once, so that no two are the same.
+    let listeners = [(); 4].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port"));
+    listeners.map(|listener| listener.local_addr().expect("a bound address").port())
 }
 
 fn add_account(config: &Path, user: &str) {

@@ -1,0 +1,409 @@
+// Plays evenings on the page /chat in Debian's Chromium, over WebSocket and over BOSH.
+//
+// usage: chat.js FOLDER     pictures go to FOLDER; one line for each scene to stdout: `ok NAME` or `FAIL NAME reason`
+//
+//   CHAT_URL         a listener of the node, such as http://127.0.0.1:5280 or https://127.0.0.1:5281, whose certificate the
+//                    browser need not know; over https it speaks HTTP/2
+//   XMPP_DOMAIN, XMPP_USER_A, XMPP_USER_B, XMPP_PASSWORD
+//   BROWSER_MODULES  the folder whose node_modules setup.sh filled
+//   BROWSER          the program; absent: chromium
+//
+// Elements are found by role and label, as a screen reader finds them. The scenes build on each other, like an evening does.
+// The traps: all goes through relay.js, whose port is the page's origin; a password typed into a page of http is safe there for
+// it is the machine itself. What a page complains about is an error here, but for connections that the scene cuts.
+
+import { createRequire } from "node:module";
+import { mkdirSync } from "node:fs";
+import path from "node:path";
+
+import { relay } from "../relay.js";
+
+const [folder] = process.argv.slice(2);
+const { CHAT_URL, XMPP_DOMAIN, XMPP_USER_A, XMPP_USER_B, XMPP_PASSWORD, BROWSER_MODULES, BROWSER } = process.env;
+if (!folder || !CHAT_URL || !XMPP_DOMAIN || !XMPP_USER_A || !XMPP_USER_B || !XMPP_PASSWORD || !BROWSER_MODULES) {
+  console.error("chat.js: a setting is missing; see its top");
+  process.exit(2);
+}
+const require = createRequire(path.join(path.resolve(BROWSER_MODULES), "package.json"));
+const { chromium } = require("playwright-core");
+
+const PATIENCE = 30_000;
+const node = new URL(CHAT_URL);
+const network = await relay(node.hostname, Number(node.port));
+const url = `${node.protocol}//127.0.0.1:${network.port}/chat`;
+const a = `${XMPP_USER_A}@${XMPP_DOMAIN}`;
+const b = `${XMPP_USER_B}@${XMPP_DOMAIN}`;
+mkdirSync(folder, { recursive: true });
+
+const browser = await chromium.launch({
+  executablePath: BROWSER ?? "/usr/bin/chromium",
+  args: ["--no-sandbox", "--disable-gpu"],
+});
+
+class Failure extends Error {}
+
+function check(condition, reason) {
+  if (!condition) throw new Failure(reason);
+}
+
+const complaints = [];
+const foreign = [];
+let bytes = 0;
+
+// A tab. `context` is a browser of somebody: tabs of one share nothing here but that.
+async function tab(context) {
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  // A lost connection is a complaint of the browser's, and no mistake of the page.
+  const lost = /WebSocket connection to|Failed to load resource|ERR_|request id|Websocket|HTTP|request errored/;
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type()) && !lost.test(message.text())) complaints.push(message.text());
+  });
+  page.on("pageerror", (error) => complaints.push(error.message));
+  page.on("request", (request) => {
+    if (new URL(request.url()).port !== String(network.port)) foreign.push(request.url());
+  });
+  page.on("response", async (response) => {
+    const size = await response.request().sizes().catch(() => null);
+    bytes += size?.responseBodySize ?? 0;
+  });
+  await page.goto(url, { waitUntil: "load" });
+  return page;
+}
+
+const person = (options = {}) =>
+  browser.newContext({ viewport: { width: 1100, height: 740 }, ignoreHTTPSErrors: true, ...options });
+
+async function type(page, address, password) {
+  await page.getByLabel("Address", { exact: true }).first().fill(address);
+  await page.getByLabel("Password").fill(password);
+  await page.getByLabel("Password").press("Enter");
+}
+
+const online = (page, transport) =>
+  page.waitForSelector(`html[data-connection=online]${transport ? `[data-transport=${transport}]` : ""}`, { state: "attached" });
+
+const session = (page) => page.evaluate(() => document.documentElement.dataset.session.split(" "));
+
+async function signIn(page, address, transport) {
+  await type(page, address, XMPP_PASSWORD);
+  await online(page, transport);
+}
+
+const entry = (page, jid) => page.locator(`#contacts a[data-jid="${jid}"]`);
+
+async function open(page, jid) {
+  await entry(page, jid).click();
+  await page.getByRole("textbox", { name: "Message" }).waitFor();
+}
+
+async function say(page, text) {
+  await page.getByRole("textbox", { name: "Message" }).fill(text);
+  await page.getByRole("textbox", { name: "Message" }).press("Enter");
+}
+
+const bodies = (page) => page.locator("#log .message p").allInnerTexts();
+
+// Waits for a message that is there, once.
+async function hears(page, text) {
+  await page.locator("#log .message p", { hasText: text }).first().waitFor();
+  const all = await bodies(page);
+  check(all.filter((one) => one === text).length === 1, `'${text}' is there ${all.filter((one) => one === text).length} times`);
+}
+
+const shot = (page, name) => page.screenshot({ path: path.join(folder, `${name}.png`) });
+
+// What is wider than the window, and whether day and night are what they should be.
+async function fits(page, name, dark) {
+  const seen = await page.evaluate(() => {
+    const light = (color) => {
+      const [r, g, b] = color.match(/[\d.]+/g).map(Number);
+      return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
+    };
+    const style = getComputedStyle(document.documentElement);
+    return {
+      content: document.documentElement.scrollWidth,
+      window: document.documentElement.clientWidth,
+      ground: light(style.backgroundColor),
+      ink: light(style.color),
+    };
+  });
+  check(seen.content <= seen.window, `${name} is ${seen.content} pixels wide in ${seen.window}`);
+  const good = dark ? seen.ground < 0.2 && seen.ink > 0.7 : seen.ground > 0.8 && seen.ink < 0.3;
+  check(good, `${name}: ground ${seen.ground}, ink ${seen.ink}`);
+  await shot(page, name);
+}
+
+const romeo = await person();
+const juliet = await person({ viewport: { width: 390, height: 780 }, colorScheme: "dark", isMobile: true, hasTouch: true });
+let one, two, other;
+
+const scenes = [
+  async function the_page_is_small_and_strict() {
+    one = await tab(romeo);
+    const without = await one.getByText("The chat is not in this build").count();
+    check(!without, "the server was built without strophe.js: run chat/fetch.sh and build it again");
+    await one.getByRole("heading", { name: "Throng chat" }).waitFor();
+    await fits(one, "entry", false);
+    check(bytes > 20_000 && bytes < 100_000, `the page has ${bytes} bytes`);
+    const answer = await one.request.get(`${url}/`);
+    const policy = answer.headers()["content-security-policy"];
+    check(policy?.includes("default-src 'none'") && !policy.includes("unsafe"), `the policy is ${policy}`);
+  },
+
+  async function a_wrong_password_is_told() {
+    await type(one, XMPP_USER_A, "not the password");
+    await one.getByRole("alert").filter({ hasText: "wrong" }).waitFor();
+    check((await one.getByLabel("Password").inputValue()) === "", "the wrong password is still there");
+    await shot(one, "wrong");
+  },
+
+  async function two_people_sign_in() {
+    // The name alone: the page knows the domain.
+    await signIn(one, XMPP_USER_A, "websocket");
+    two = await tab(juliet);
+    await signIn(two, b, "websocket");
+    await one.getByText("Nobody here yet").waitFor();
+  },
+
+  async function a_contact_is_added_and_answers() {
+    await one.getByRole("button", { name: "Add a contact" }).click();
+    await one.getByRole("dialog").getByLabel("Address").fill("no address/at all");
+    await one.getByRole("dialog").getByRole("button", { name: "Add" }).click();
+    await one.getByRole("alert").filter({ hasText: "no address" }).waitFor();
+    await one.getByRole("dialog").getByLabel("Address").fill(b);
+    await one.getByRole("dialog").getByLabel("Name").fill("Juliet Capulet");
+    await shot(one, "add");
+    await one.getByRole("dialog").getByRole("button", { name: "Add" }).click();
+    await two.getByText("wants to add you").waitFor();
+    await fits(two, "request", true);
+    await two.getByRole("button", { name: `Accept ${a}` }).click();
+    await one.getByRole("button", { name: `Accept ${b}` }).click();
+    await one.locator(`#contacts a[data-jid="${b}"]:not(.offline)`).waitFor();
+    await two.locator(`#contacts a[data-jid="${a}"]:not(.offline)`).waitFor();
+    await two.getByText("wants to add you").waitFor({ state: "detached" });
+    // Presence of a kind.
+    await two.getByLabel("My presence").selectOption("dnd");
+    await one.locator("#peer-state", { hasText: "do not disturb" }).waitFor();
+  },
+
+  async function they_chat_with_unread_marks() {
+    await open(one, b);
+    await say(one, "But soft, what light through yonder window breaks?");
+    await say(one, "It is https://example.org/east, and <b>Juliet</b> is the sun. 你好 & Grüße");
+    await entry(two, a).getByText("2", { exact: false }).first().waitFor();
+    await two.waitForFunction(() => document.title.startsWith("(2) "));
+    await fits(two, "unread", true);
+    await open(two, a);
+    await two.waitForFunction(() => !document.title.startsWith("("));
+    await hears(two, "It is https://example.org/east, and <b>Juliet</b> is the sun. 你好 & Grüße");
+    check((await two.locator("#log a").getAttribute("href")) === "https://example.org/east", "the link is another");
+    check((await two.locator("#log b").count()) === 0, "somebody else's markup is markup");
+    await say(two, "Ay me!");
+    await hears(one, "Ay me!");
+    await fits(one, "talk", false);
+    await fits(two, "talk-phone", true);
+  },
+
+  async function a_second_tab_sees_the_same() {
+    other = await tab(romeo);
+    await signIn(other, a, "websocket");
+    const [, mine] = await session(one);
+    const [, its] = await session(other);
+    check(mine !== its, `both tabs are ${mine}`);
+    await say(one, "written in the first tab");
+    await entry(other, b).waitFor();
+    await open(other, b);
+    await hears(other, "written in the first tab");
+    await say(two, "for both tabs");
+    await hears(one, "for both tabs");
+    await hears(other, "for both tabs");
+    await other.getByRole("button", { name: "Sign out" }).click();
+    await other.getByRole("button", { name: "Sign in" }).waitFor();
+    check((await other.evaluate(() => sessionStorage.length)) === 0, "something is left after signing out");
+    await other.close();
+  },
+
+  async function a_reload_resumes_the_stream() {
+    const before = await session(one);
+    await say(two, "before the reload");
+    await hears(one, "before the reload");
+    await one.reload();
+    await online(one, "websocket");
+    const after = await session(one);
+    check(after[0] === "resumed" && after[1] === before[1], `${before} became ${after}`);
+    await hears(one, "Ay me!");
+    await one.locator(`#contacts a[data-jid="${b}"]:not(.offline)`).waitFor();
+    await say(two, "after the reload");
+    await hears(one, "after the reload");
+    check((await two.locator("#peer-state").innerText()).includes("available"), "the friend saw the reload");
+  },
+
+  async function a_lost_network_comes_back() {
+    network.cut();
+    await one.getByText("The connection is lost").waitFor();
+    await say(one, "written without a network");
+    await one.locator(".message[data-state=waiting]").waitFor();
+    await shot(one, "lost");
+    network.mend();
+    await one.getByRole("button", { name: "Try now" }).click({ timeout: 2_000 }).catch(() => {});
+    await online(one);
+    await online(two);
+    await hears(two, "written without a network");
+    await one.locator(".message[data-state=waiting]").waitFor({ state: "detached" });
+    check((await session(one))[0] === "resumed", "the stream was not resumed");
+    await say(two, "I hear you");
+    await hears(one, "I hear you");
+  },
+
+  async function a_silent_network_is_noticed() {
+    network.silence();
+    // The system says that the network is gone; the socket does not.
+    await romeo.setOffline(true);
+    await one.waitForSelector("html[data-connection=waiting]", { state: "attached" });
+    await say(one, "into the silence");
+    network.mend();
+    await romeo.setOffline(false);
+    await online(one);
+    await online(two);
+    await hears(two, "into the silence");
+  },
+
+  async function a_copied_tab_gets_a_session_of_its_own() {
+    const kept = await one.evaluate(() => JSON.stringify({ ...sessionStorage }));
+    const copy = await romeo.newPage();
+    await copy.addInitScript((kept) => {
+      if (!sessionStorage.length) for (const [key, value] of Object.entries(JSON.parse(kept))) sessionStorage.setItem(key, value);
+    }, kept);
+    await copy.goto(url);
+    await online(copy);
+    const [how, its] = await session(copy);
+    check(how === "new" && its !== (await session(one))[1], `the copy is ${how} ${its}`);
+    await say(two, "for the tab and its copy");
+    await hears(one, "for the tab and its copy");
+    await open(copy, b);
+    await hears(copy, "for the tab and its copy");
+    await copy.getByRole("button", { name: "Sign out" }).click();
+    await copy.close();
+  },
+
+  async function the_keyboard_is_enough() {
+    await one.keyboard.press("Escape");
+    await one.locator("#nothing").waitFor();
+    await entry(one, b).focus();
+    await one.keyboard.press("Enter");
+    await one.waitForFunction(() => document.activeElement.id === "text");
+    await one.keyboard.type("first line");
+    await one.keyboard.press("Shift+Enter");
+    await one.keyboard.type("second line");
+    await one.keyboard.press("Enter");
+    await hears(two, "first line\nsecond line");
+    const nameless = await one.evaluate(() =>
+      [...document.querySelectorAll("button, a, input, select, textarea")]
+        .filter((one) => one.checkVisibility())
+        .filter((one) => !(one.ariaLabel || one.innerText.trim() || one.labels?.length))
+        .map((one) => one.outerHTML),
+    );
+    check(nameless.length === 0, `without a name: ${nameless}`);
+  },
+
+  async function signing_out_says_goodbye() {
+    await one.emulateMedia({ colorScheme: "dark" });
+    await fits(one, "talk-dark", true);
+    await one.emulateMedia({ colorScheme: "light" });
+    await one.getByRole("button", { name: "Sign out" }).click();
+    await one.getByRole("button", { name: "Sign in" }).waitFor();
+    await two.locator("#peer-state", { hasText: "offline" }).waitFor();
+    await one.reload();
+    await one.getByRole("button", { name: "Sign in" }).waitFor();
+  },
+
+  async function without_websocket_there_is_bosh() {
+    network.plain(true);
+    if (node.protocol === "https:") {
+      // Nobody in between sees what is asked for, so the browser itself has to refuse.
+      await one.addInitScript(() => {
+        globalThis.WebSocket = class {
+          constructor() {
+            setTimeout(() => this.onerror?.(new Event("error")));
+          }
+          close() {}
+        };
+      });
+      await one.reload();
+    }
+    await signIn(one, a, "bosh");
+    await two.locator("#peer-state", { hasText: "available" }).waitFor();
+    await open(one, b);
+    await say(one, "by BOSH");
+    await hears(two, "by BOSH");
+    await say(two, "to BOSH");
+    await hears(one, "to BOSH");
+  },
+
+  async function a_reload_takes_the_session_of_bosh_up() {
+    const before = await session(one);
+    await one.reload();
+    await online(one, "bosh");
+    const after = await session(one);
+    check(after[0] === "resumed" && after[1] === before[1], `${before} became ${after}`);
+    await hears(one, "to BOSH");
+    await say(two, "after the reload over BOSH");
+    await hears(one, "after the reload over BOSH");
+  },
+
+  async function bosh_outlives_a_short_loss() {
+    network.cut();
+    await one.waitForSelector("html[data-connection=connecting]", { state: "attached" });
+    setTimeout(() => network.mend(), 1_000);
+    await online(one, "bosh");
+    await online(two);
+    await say(one, "BOSH again");
+    await hears(two, "BOSH again");
+    check((await session(one))[0] === "resumed", "the session is another");
+  },
+
+  async function a_forgotten_session_of_bosh_is_begun_anew() {
+    await one.evaluate(() => {
+      const kept = JSON.parse(sessionStorage.getItem("strophe-bosh-session"));
+      addEventListener("pagehide", () =>
+        sessionStorage.setItem("strophe-bosh-session", JSON.stringify({ ...kept, sid: "long-forgotten" })),
+      );
+    });
+    await one.reload();
+    await one.waitForSelector('html[data-session^="new"]', { state: "attached" });
+    await online(one, "bosh");
+    await say(two, "to the new session");
+    await hears(one, "to the new session");
+  },
+
+  async function a_removed_contact_is_gone_for_both() {
+    network.plain(false);
+    await one.getByRole("button", { name: "Remove this contact" }).click();
+    await one.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
+    await one.locator("#peer-state", { hasText: "not among your contacts" }).waitFor();
+    await two.locator("#peer-state", { hasText: "not among your contacts" }).waitFor();
+  },
+
+  async function nothing_was_complained_about() {
+    check(complaints.length === 0, complaints.join("; "));
+    check(foreign.length === 0, `asked elsewhere: ${foreign}`);
+  },
+];
+
+let failed = 0;
+for (const scene of scenes) {
+  try {
+    await scene();
+    console.log(`ok ${scene.name}`);
+  } catch (error) {
+    failed = 1;
+    console.log(`FAIL ${scene.name} ${error instanceof Failure ? error.message : error.stack}`);
+    for (const [name, page] of Object.entries({ one, two })) await page?.screenshot({ path: path.join(folder, `failed-${name}.png`) }).catch(() => {});
+    // What follows leans on it.
+    break;
+  }
+}
+await browser.close();
+network.close();
+process.exitCode = failed;

@@ -1,0 +1,93 @@
+//! Clients that live in a browser: strophe.js and xmpp.js over WebSocket and BOSH, in Node and in Chromium, and the page
+//! `/chat`.
+//!
+//! What is asked of whom is told in `clients/strophe/scenes.js`, `clients/xmppjs` and `clients/browser`. In Node all goes over
+//! TLS with a certificate that is checked; in Chromium over plain HTTP too, for on the machine itself that counts as safe.
+//!
+//! The trap: the page needs strophe.js inside the server, so `chat/fetch.sh` comes before the build (`make test` does it).
+
+use std::process::Command;
+
+use crate::{Certificate, Node, clients, installed};
+
+#[test]
+fn strophe_over_websocket() {
+    strophe("websocket", "wss", "ws");
+}
+
+#[test]
+fn strophe_over_bosh() {
+    strophe("bosh", "https", "bosh");
+}
+
+#[test]
+fn xmppjs_over_websocket() {
+    xmppjs("scenarios.js", "xmppjs-ws", "ok time_of_the_server\n");
+}
+
+#[test]
+fn xmppjs_extensions_over_websocket() {
+    xmppjs("extensions.js", "xmppjs-more-ws", "ok profile_and_storage\n");
+}
+
+#[test]
+fn libraries_in_a_browser() {
+    let node = Node::start("libraries", Certificate::Signed);
+    let mut client = node.browser("libraries.js");
+    client.env("STROPHE_MODULES", installed().join("strophe"));
+    client.env("XMPPJS_MODULES", installed().join("xmppjs"));
+    node.play(&mut client, "all libraries done\n");
+    node.stop();
+}
+
+#[test]
+fn the_page_chat_in_a_browser() {
+    let node = Node::start("chat", Certificate::Signed);
+    chat(node, |node| format!("http://{}:{}", node.address, node.http));
+}
+
+#[test]
+fn the_page_chat_over_tls_and_http_2() {
+    let node = Node::start("chat-tls", Certificate::OfTheNode);
+    chat(node, |node| format!("https://{}:{}", node.address, node.https));
+}
+
+fn chat(node: Node, url: impl Fn(&Node) -> String) {
+    let mut client = node.browser("chat.js");
+    // Pictures of the page, and what it looked like when a scene failed.
+    client.env("CHAT_URL", url(&node)).arg(node.folder.join("looks"));
+    node.play(&mut client, "ok nothing_was_complained_about\n");
+    node.stop();
+}
+
+fn strophe(transport: &str, scheme: &str, path: &str) {
+    let node = Node::start(&format!("strophe-{transport}"), Certificate::Signed);
+    let mut client = node.client(&installed().join("bin/node"), transport);
+    client.arg(clients().join("strophe/node.js"));
+    client.env("XMPP_URL", format!("{scheme}://{}:{}/{path}", node.address, node.https));
+    client.env("XMPP_MODULES", installed().join("strophe"));
+    node.play(&mut client, "ok an_unknown_session_is_not_taken_up\n");
+    node.stop();
+}
+
+fn xmppjs(script: &str, name: &str, last: &str) {
+    let node = Node::start(name, Certificate::Signed);
+    let mut client = node.client(&installed().join("bin/node"), "websocket");
+    client.arg(clients().join("xmppjs").join(script));
+    client.env("XMPP_URL", format!("wss://{}:{}/ws", node.address, node.https));
+    client.env("XMPP_MODULES", installed().join("xmppjs"));
+    node.play(&mut client, last);
+    node.stop();
+}
+
+impl Node {
+    /// A script of `clients/browser` with the addresses of this node.
+    fn browser(&self, script: &str) -> Command {
+        let mut command = self.client(&installed().join("bin/node"), "websocket");
+        command.arg(clients().join("browser").join(script));
+        command.env("CHAT_URL", format!("http://{}:{}", self.address, self.http));
+        command.env("CHAT_URL_TLS", format!("https://{}:{}", self.address, self.https));
+        command.env("BROWSER_MODULES", installed().join("browser"));
+        command
+    }
+}
