@@ -15,6 +15,7 @@
 
 #[path = "../load/node.rs"]
 #[allow(dead_code, reason = "made for the tests of `throng load`, which use all of it")]
+#[allow(clippy::disallowed_methods, reason = "it waits for another process, and no longer than so long")]
 mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
