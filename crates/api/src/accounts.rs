@@ -83,7 +83,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         },
     });
     let maybe = || json!({ "type": ["string", "null"] });
-    let password = || json!({ "type": "string", "minLength": 1, "maxLength": 1023 });
+    let password = || json!({ "type": "string", "minLength": 1 });
     vec![
         (
             "AccountPage",

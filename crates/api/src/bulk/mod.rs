@@ -330,10 +330,13 @@ fn write(value: &Value, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
+/// A call after a step, and the piece that it made.
+type Stepped = (Box<Call>, Option<Vec<u8>>);
+
 /// The answer: whenever a piece is wanted, the call takes a step.
 struct Pieces {
     idle: Option<Box<Call>>,
-    work: Option<BoxFuture<'static, (Box<Call>, Option<Vec<u8>>)>>,
+    work: Option<BoxFuture<'static, Stepped>>,
 }
 
 impl Stream for Pieces {

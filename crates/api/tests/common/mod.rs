@@ -134,9 +134,9 @@ impl<'a> Ask<'a> {
         self
     }
     pub async fn to(self, world: &World) -> Answer {
-        self.to_router(&world.router).await
+        self.at(&world.router).await
     }
-    pub async fn to_router(self, router: &Router) -> Answer {
+    pub async fn at(self, router: &Router) -> Answer {
         let (method, path) = self.line.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(path).extension(self.peer);
         for (name, value) in self.headers {

@@ -11,7 +11,7 @@ use crate::common::{Process, ask};
 
 async fn sessions(wire: &Wire, router: &axum::Router, secret: &str) -> Vec<Value> {
     let answer = ask("GET /api/v1/sessions").bearer(secret);
-    let mut answer = std::pin::pin!(answer.to_router(router));
+    let mut answer = std::pin::pin!(answer.at(router));
     let answer = loop {
         tokio::select! {
             biased;
