@@ -1,12 +1,10 @@
-// XMLHttpRequest for Node, as much of it as strophe.js asks for (https://xhr.spec.whatwg.org), over connections that are kept.
+// XMLHttpRequest for Node, as much of it as strophe.js asks for (https://xhr.spec.whatwg.org), over connections that Node keeps.
 //
 // Left out: synchronous requests, progress, uploads, cookies, redirects.
 // The trap: strophe.js 5 takes its answer from `responseXML` alone, so there must be one.
 
 import http from "node:http";
 import https from "node:https";
-
-const agents = { "http:": new http.Agent({ keepAlive: true }), "https:": new https.Agent({ keepAlive: true }) };
 
 export class XMLHttpRequest {
   readyState = 0;
@@ -38,7 +36,7 @@ export class XMLHttpRequest {
     const { method, url } = this.#target;
     const library = url.protocol === "https:" ? https : http;
     const headers = { ...this.#headers, "Content-Length": Buffer.byteLength(body) };
-    this.#asked = library.request(url, { method, headers, agent: agents[url.protocol] }, (answer) => {
+    this.#asked = library.request(url, { method, headers }, (answer) => {
       this.#got = answer.headers;
       const parts = [];
       answer.on("data", (part) => parts.push(part));
