@@ -143,7 +143,7 @@ impl State {
         if rid - self.last > requests as u64 {
             return self.fail(End::Sequence, wakes);
         }
-        if self.overactive(agreed, &request, requests, now) {
+        if self.overactive(agreed, &request, rid, requests, now) {
             return self.fail(End::Policy, wakes);
         }
         let empty = request.is_empty();
@@ -205,7 +205,14 @@ impl State {
 
     /// Sections 11 and 12: too many requests at a time, or empty ones too soon. One that is too soon while another one is
     /// held is forgiven: a page that was loaded again sends it before anybody knows that the old page is gone.
-    fn overactive(&mut self, agreed: &Agreed, request: &Request<'_>, requests: usize, now: Millis) -> bool {
+    fn overactive(
+        &mut self,
+        agreed: &Agreed,
+        request: &Request<'_>,
+        rid: u64,
+        requests: usize,
+        now: Millis,
+    ) -> bool {
         if self.held.len() + self.early.len() + 1 > requests {
             return true;
         }
@@ -216,6 +223,10 @@ impl State {
         }
         if agreed.polls() {
             return self.empty && self.blank && self.held.is_empty();
+        }
+        // One that a newer request has overtaken was made when nothing was held; only the last one may be at fault.
+        if self.early.iter().any(|early| early.rid > rid) {
+            return false;
         }
         // One whose connection broke is none that the client is still waiting for.
         self.forgiven = self.waiting() + 1 == usize::from(agreed.requests);

@@ -25,6 +25,19 @@ fn payloads_reach_the_stream_in_the_order_of_the_ids() {
     assert_eq!(world.sessions.counts().reordered, 1);
 }
 
+/// Section 12: an empty request that a newer one has overtaken on the other connection was made when nothing was held.
+#[test]
+fn an_empty_request_that_was_overtaken_is_not_too_soon() {
+    let world = World::new();
+    let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
+    let rid = open.rid;
+    let mut second = open.post_rid(rid + 2, "", "<message id='2'/>");
+    let mut first = open.post_rid(rid + 1, "", "");
+    assert_eq!(open.server.turn(), [element("<message id='2'/>")]);
+    assert_eq!(first.text(), EMPTY);
+    assert!(second.waits());
+}
+
 /// Section 14.2: answers follow the order of the ids, too.
 #[test]
 fn answers_go_to_the_oldest_request() {
