@@ -5,6 +5,7 @@
 #   make lint    format, clippy and the rules of the house
 #   make bench   measure a release build against its budgets (minutes; wants a quiet machine)
 #   make bench-peers  Throng beside ejabberd and Prosody (from Debian, as root; about twelve minutes)
+#   make bench-bosh  Throng beside ejabberd and Prosody over BOSH, 10 000 users (from Debian, as root; about 40 minutes)
 #   make bench-load  the load generator beside Tsung 1.7, against ejabberd (from Debian, as root; eight minutes)
 #   make fuzz    feed the parsers with noise (needs cargo-fuzz and a nightly compiler)
 
@@ -16,7 +17,7 @@ CONFIG ?=
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: all run build test clients chat lint bench bench-peers bench-load fuzz help
+.PHONY: all run build test clients chat lint bench bench-peers bench-bosh bench-load fuzz help
 .DEFAULT_GOAL := help
 
 help:
@@ -57,7 +58,11 @@ bench-peers:
 	$(CARGO) build --release -p throng-server
 	$(CARGO) run --release --quiet -p throng-xtask -- bench peers
 
-# Its clients are programs of their own, so xtask itself need not be optimised.
+# Their clients are programs of their own, so xtask itself need not be optimised.
+bench-bosh:
+	$(CARGO) build --release -p throng-server
+	$(CARGO) run --quiet -p throng-xtask -- bench bosh $(if $(QUICK),--quick)
+
 bench-load:
 	$(CARGO) build --release -p throng-server
 	$(CARGO) run --quiet -p throng-xtask -- bench load

@@ -39,6 +39,8 @@ struct Worker {
     newest: Option<u32>,
     /// From this second on it has no users.
     gone: Option<u32>,
+    /// All its users had arrived when its newest snapshot began.
+    arrived: bool,
 }
 
 /// A counter or error kind over the run so far.
@@ -59,6 +61,8 @@ pub(crate) struct Merger {
     closed: usize,
     workers: Vec<Worker>,
     histograms: BTreeMap<TimingId, Histogram>,
+    /// Of what was measured when all users had arrived.
+    after_arrivals: BTreeMap<TimingId, Histogram>,
     /// Sum and count of each ten seconds.
     tens: BTreeMap<TimingId, BTreeMap<u32, (f64, u64)>>,
     /// Of closed seconds.
@@ -80,6 +84,7 @@ impl Merger {
             closed: 0,
             workers,
             histograms: BTreeMap::new(),
+            after_arrivals: BTreeMap::new(),
             tens: BTreeMap::new(),
             highest_timing: BTreeMap::new(),
             counters: vec![Sum::default(); Counter::ALL.len()],
@@ -137,6 +142,12 @@ impl Merger {
         let index = usize::from(worker);
         let Some(state) = self.workers.get_mut(index) else { return };
         state.newest = state.newest.max(Some(snapshot.second));
+        let over = !self.phases.is_empty() && usize::from(snapshot.phase) >= self.phases.len();
+        if std::mem::replace(&mut state.arrived, over) && over {
+            for (id, sparse) in &snapshot.timings {
+                self.after_arrivals.entry(*id).or_default().add(sparse);
+            }
+        }
         let record = &mut self.run.workers[index];
         record.cpu += snapshot.cpu_us as f64 / 1e6;
         record.rss = record.rss.max(snapshot.rss);
@@ -299,6 +310,11 @@ impl Merger {
             };
             totals.timings.insert(name(*id, &self.transactions), value);
         }
+        totals.after_arrivals = self
+            .after_arrivals
+            .iter()
+            .map(|(id, histogram)| (name(*id, &self.transactions), histogram.summary()))
+            .collect();
         let mut gauges = self.highest_gauges.clone();
         self.run.seconds[self.closed..].iter().for_each(|s| highest_gauges(&mut gauges, s));
         totals.gauges =

@@ -119,6 +119,8 @@ pub struct Totals {
     pub gauges: BTreeMap<String, i64>,
     /// By name of the timing.
     pub timings: BTreeMap<String, TimingTotal>,
+    /// The same of the seconds in which all users had arrived: what a server does when nobody logs in.
+    pub after_arrivals: BTreeMap<String, Summary>,
     /// By kind.
     pub errors: BTreeMap<String, CounterTotal>,
 }

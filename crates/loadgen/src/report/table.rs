@@ -82,6 +82,19 @@ fn times(run: &Run, caption: &str, names: &[&str]) -> String {
     table.end()
 }
 
+/// Timings of the seconds in which nobody arrived any more.
+fn after_arrivals(run: &Run) -> String {
+    let columns = ["Timing", "Count", "Mean", "Deviation", "p50", "p90", "p99", "p99.9", "Max"];
+    let mut table = Table::new("Response times after all users had arrived", &columns);
+    for name in timings(run) {
+        let Some(s) = run.totals.after_arrivals.get(name) else { continue };
+        let mut cells = vec![grouped(s.count), time(s.mean), time(s.deviation)];
+        cells.extend([s.p50, s.p90, s.p99, s.p999, s.max].map(|us| time(us as f64)));
+        table.row(&timing_title(name), &cells);
+    }
+    table.end()
+}
+
 /// All tables, in the order of their sections: (title, id, content).
 pub(super) fn all(run: &Run) -> Vec<(&'static str, &'static str, String)> {
     let mut sections = vec![
@@ -90,6 +103,7 @@ pub(super) fn all(run: &Run) -> Vec<(&'static str, &'static str, String)> {
             "times",
             times(run, "Response times, counted from the moment something was due", &timings(run)),
         ),
+        ("After arrivals", "after-arrivals", after_arrivals(run)),
         ("Steps", "steps", steps(run)),
         ("Transactions", "transactions", times(run, "Transactions of the plan", &transactions(run))),
         ("Counters", "counters", counters(run)),

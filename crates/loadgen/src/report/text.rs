@@ -13,6 +13,8 @@ use super::table::means;
 use super::unit::{Unit, bytes, clock, date, digits, grouped, plain, span, time};
 use super::verdict::{Grade, total, verdict};
 
+/// Timings of which those after all arrivals are told apart.
+const DELIVERIES: [Timing; 2] = [Timing::Message, Timing::Presence];
 /// Columns of the table.
 const WIDTH: usize = 80;
 
@@ -90,14 +92,19 @@ fn times(text: &mut String, run: &Run) {
         "\n{:<21} {:>10} {:>8} {:>7} {:>7} {:>7} {:>7} {:>6}",
         "Time", "count", "mean", "p50", "p90", "p99", "p99.9", "max"
     );
-    for name in names {
-        let s = &run.totals.timings[name].summary;
+    let rows = names.into_iter().flat_map(|name| {
+        let after =
+            run.totals.after_arrivals.get(name).filter(|_| DELIVERIES.iter().any(|it| it.name() == name));
+        let whole = (timing_title(name), &run.totals.timings[name].summary);
+        std::iter::once(whole).chain(after.map(|after| ("… after arrivals".to_owned(), after)))
+    });
+    for (title, s) in rows {
         // Without the blank before the unit, so that seven figures fit.
         let cell = |us: f64| time(us).replace('\u{a0}', "");
         let _ = writeln!(
             text,
             "{} {:>10} {:>8} {:>7} {:>7} {:>7} {:>7} {:>6}",
-            fit(&timing_title(name), 21),
+            fit(&title, 21),
             s.count,
             cell(s.mean),
             cell(s.p50 as f64),

@@ -54,6 +54,8 @@ enum Bench {
     Peers(peers::compare::Args),
     /// The load generator beside Tsung 1.7, with the same scenario against ejabberd.
     Load(peers::load::Args),
+    /// Throng beside ejabberd and Prosody over BOSH, in the published test of it.
+    Bosh(peers::bosh::Args),
     /// Memory and CPU of the load generator itself.
     Generator(peers::generator::Args),
     /// Everything with shorter intervals; prints a Markdown table.
@@ -63,7 +65,7 @@ enum Bench {
 /// Runs a bench. Exit code 1 when a budget is missed, 2 when the bench could not be run.
 pub(crate) fn run(args: &Args) -> ExitCode {
     // Its clients are programs of their own.
-    let foreign = matches!(args.bench, Bench::Load(_) | Bench::Generator(_));
+    let foreign = matches!(args.bench, Bench::Load(_) | Bench::Generator(_) | Bench::Bosh(_));
     let result = if cfg!(debug_assertions) && !foreign { optimised() } else { measure(&args.bench) };
     match result {
         Ok(code) => code,
@@ -99,6 +101,7 @@ fn measure(bench: &Bench) -> Result<ExitCode> {
         Bench::Memory(args) => memory::run(args, &mut report)?,
         Bench::Presence(args) => presence::run(args, &mut report)?,
         Bench::Peers(args) => return peers::compare::run(args),
+        Bench::Bosh(args) => peers::bosh::run(args, &mut report)?,
         Bench::Load(args) => peers::load::run(args, &mut report)?,
         Bench::Generator(args) => peers::generator::run(args, &mut report)?,
         Bench::All(options) => {

@@ -132,18 +132,31 @@ fn configuration(wanted: &Wanted, address: SocketAddr) -> Result<String> {
     let modules = if modules.is_empty() {
         fs::read_to_string(recipe("ejabberd-stock.yml"))?
     } else {
+        let bosh = if wanted.web { "  mod_bosh: {}\n" } else { "" };
         let lines: String = modules.iter().map(|module| format!("  mod_{module}: {{}}\n")).collect();
-        format!("modules:\n{lines}")
+        format!("modules:\n{lines}{bosh}")
     };
     Ok(format!(
         "loglevel: warning\n\
          hosts:\n  - {DOMAIN}\n\
          listen:\n  -\n    port: {port}\n    ip: \"{ip}\"\n    module: ejabberd_c2s\n    access: all\n    shaper: none\n\
          \x20   max_stanza_size: 262144\n    max_fsm_queue: 10000\n    backlog: 4096\n\
+         {web}\
          auth_method: internal\nauth_password_format: {format}\nauth_scram_hash: sha\n\
          disable_sasl_mechanisms: [\"digest-md5\", \"X-OAUTH2\"]\n\
          default_db: mnesia\ncache_size: {cache}\n\
          {modules}",
+        // Its own inactivity is 30 s as well; messages for a session wait in it like in that of a stream.
+        web = if wanted.web {
+            format!(
+                "  -\n    port: {}\n    ip: \"{}\"\n    module: ejabberd_http\n    backlog: 4096\n    request_handlers:\n\
+                 \x20     /http-bind: mod_bosh\n      /xmpp-websocket: ejabberd_http_ws\n",
+                super::web(address).port(),
+                address.ip()
+            )
+        } else {
+            String::new()
+        },
         // The rule of its documentation: the users online, for rosters times 20.
         cache = wanted.accounts.max(50) * 20,
         port = address.port(),

@@ -22,6 +22,7 @@ use super::clock::now;
 use super::process::Guarded;
 use super::report::note;
 
+pub(crate) mod bosh;
 mod broadcasts;
 pub(crate) mod command;
 pub(crate) mod compare;
@@ -138,6 +139,9 @@ pub(crate) struct Wanted {
     /// Prosody only: the incremental collector, its default, instead of the generational one. Less memory, more CPU.
     #[arg(long)]
     pub(crate) incremental: bool,
+    /// Speak BOSH (/http-bind) and WebSocket (/xmpp-websocket) too, on a port 1000 above.
+    #[arg(long)]
+    pub(crate) web: bool,
     /// Offer STARTTLS; Throng only.
     #[arg(long)]
     pub(crate) offer_tls: bool,
@@ -156,6 +160,7 @@ impl Wanted {
             passwords: Passwords::Scram,
             server: None,
             incremental: false,
+            web: false,
             offer_tls: false,
         }
     }
@@ -183,6 +188,14 @@ impl Wanted {
     }
 }
 
+/// How far above the port of its streams a server's HTTP is.
+const WEB: u16 = 1000;
+
+/// Where BOSH and WebSocket are, beside an address for streams.
+fn web(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port() + WEB)
+}
+
 /// A server that runs and has its accounts. It ends in order with this value.
 pub(crate) struct Running {
     child: Guarded,
@@ -195,6 +208,11 @@ impl Running {
     /// Where clients connect.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where its HTTP is, if it was wanted.
+    pub(crate) fn web(&self) -> SocketAddr {
+        web(self.address)
     }
 
     /// The main process.

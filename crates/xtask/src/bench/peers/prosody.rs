@@ -172,6 +172,17 @@ fn configuration(wanted: &Wanted, folder: &Path, data: &Path, address: SocketAdd
         Form::Lean => (&["disco", "ping", "roster", "saslauth"], &["offline", "s2s", "tls"]),
         Form::Stock => (STOCK, &[]),
     };
+    let web = if wanted.web {
+        format!(
+            "http_ports = {{ {} }}\nhttps_ports = {{ }}\nhttp_interfaces = {{ \"{}\" }}\nhttp_default_host = \"{DOMAIN}\"\n\
+             consider_bosh_secure = true\nconsider_websocket_secure = true\nbosh_max_inactivity = 30\n",
+            super::web(address).port(),
+            address.ip()
+        )
+    } else {
+        String::new()
+    };
+    let over_http: &[&str] = if wanted.web { &["bosh", "websocket"] } else { &[] };
     let list = |names: &[&str]| names.iter().map(|name| format!("\"{name}\"; ")).collect::<String>();
     Ok(format!(
         "-- Written by cargo xtask peers.\n\
@@ -191,11 +202,13 @@ fn configuration(wanted: &Wanted, folder: &Path, data: &Path, address: SocketAdd
          allow_unencrypted_plain_auth = true\n\
          authentication = \"{authentication}\"\n\
          storage = \"internal\"\n\
-         modules_enabled = {{ {modules}}}\n\
+         {web}\
+         modules_enabled = {{ {modules}{over_http}}}\n\
          modules_disabled = {{ {off}}}\n\
          VirtualHost \"{DOMAIN}\"\n",
         collector = if wanted.incremental { "incremental" } else { "generational" },
         modules = list(modules),
+        over_http = list(over_http),
         off = list(off),
         data = data.display(),
         certificates = certificates.display(),

@@ -32,6 +32,13 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
         data = data.display(),
         tls = if wanted.offer_tls { "optional" } else { "off" },
     );
+    if wanted.web {
+        text.push_str(&format!(
+            "\n[[listen]]\nkind = \"http\"\naddress = \"{}\"\n\n\
+             [http.bosh]\nmax_inactivity = 30\n",
+            super::web(address)
+        ));
+    }
     if wanted.form == Form::Stock {
         text.push_str("\n[modules]\n");
         for feature in features::registry::ALL.iter().filter(|feature| !feature.default_on) {
