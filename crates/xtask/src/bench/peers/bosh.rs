@@ -177,7 +177,7 @@ impl Bench {
             "title = \"idle users of BOSH\"\nconnections = {}\n[options]\nhold = \"12s\"\n\
              [[phase]]\nname = \"few\"\nrate = {rate}\nusers = {few}\nduration = \"{}s\"\n\
              [[phase]]\nname = \"rest\"\nrate = {rate}\nusers = {rest}\n\
-             [[session]]\nsteps = [\"login\", \"roster\", \"presence\", {{ meanwhile = {{ do = [] }} }}]\n",
+             [[session]]\nsteps = [\"login\", \"roster\", \"presence\", {{ think = \"24h\" }}]\n",
             self.users,
             few.div_ceil(rate) + 10
         );
