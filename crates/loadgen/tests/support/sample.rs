@@ -125,7 +125,7 @@ impl Sums {
             (name.clone(), total)
         });
         let timings = timings.collect();
-        Totals { counters: self.counters, gauges, timings, errors: self.errors }
+        Totals { counters: self.counters, gauges, timings, errors: self.errors, ..Totals::default() }
     }
 }
 
