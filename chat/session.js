@@ -261,13 +261,7 @@ export class Session extends EventTarget {
     }
   }
 
-  #ready(connection, resumed) {
-    this.#calm();
-    this.#failures = 0;
-    this.#secret = connection.scram_keys ?? this.#secret;
-    this.#kept = { ...this.#kept, jid: connection.jid, keys: typeof this.#secret === "string" ? null : this.#secret };
-    this.#kept.worked ||= this.#kept.transport === "websocket";
-    this.#save();
+  #listen(connection) {
     const hand = (stanza) => {
       if (connection === this.#connection) this.#take(connection, stanza);
       return true;
@@ -275,14 +269,32 @@ export class Session extends EventTarget {
     for (const kind of ["message", "presence"]) connection.addHandler(hand, null, kind);
     connection.addHandler(hand, null, "iq", "set");
     connection.addHandler(hand, null, "iq", "get");
+  }
+
+  #ready(connection, resumed, attached = false) {
+    this.#calm();
+    this.#failures = 0;
+    this.#secret = connection.scram_keys ?? this.#secret;
+    this.#kept = { ...this.#kept, jid: connection.jid, keys: typeof this.#secret === "string" ? null : this.#secret };
+    this.#kept.worked ||= this.#kept.transport === "websocket";
+    this.#save();
+    if (!attached) this.#listen(connection);
     this.#enter({ name: "online" });
     this.dispatchEvent(new CustomEvent("online", { detail: { resumed } }));
     this.#watch(connection);
   }
 
-  // The server may have forgotten the session; then the first request says so, and there are still the keys.
+  // strophe.js says this before it has asked the server anything. The server may have forgotten the session; then the first
+  // request says so, and there are still the keys. And until it has that request, it may put what comes into the answer of
+  // one that the page before this one had under way, which nobody reads.
   #attached(connection) {
-    this.#ready(connection, true);
+    this.#listen(connection);
+    const told = (answer) => {
+      if (connection !== this.#connection) return;
+      if (answer) this.#ready(connection, true, true);
+      else this.#lost(connection);
+    };
+    connection.sendIQ(ping(), told, told, PATIENCE);
   }
 
   #take(connection, stanza) {
