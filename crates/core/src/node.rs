@@ -29,7 +29,7 @@ use crate::questions::Questions;
 use crate::router::Work;
 use crate::router::table::{Table, bare_hash};
 use crate::session::ack::Remembered;
-use crate::session::{Link, Links, Session, flags};
+use crate::session::{Gather, Link, Links, Session, flags};
 
 /// What a node is made of.
 pub struct Parts {
@@ -62,6 +62,8 @@ pub struct Node {
     pub table: Table,
     /// All connections.
     pub links: Links,
+    /// Those of them whose presence waits a moment.
+    pub gather: Gather,
     /// What clients can do.
     pub clients: Clients,
     /// Questions to clients that wait for an answer.
@@ -135,6 +137,7 @@ impl Node {
             hosts: RwLock::new(parts.hosts),
             table: Table::default(),
             links: Links::default(),
+            gather: Gather::default(),
             clients: Clients::default(),
             questions: Questions::default(),
             stores: parts.stores,

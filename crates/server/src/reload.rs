@@ -221,6 +221,7 @@ impl Running {
         logins(old, &new, &mut report);
         if old.http != new.http {
             self.web.change(&new.http);
+            self.wired.node.gather.set_delay(new.http.presence_delay);
             self.http_doors.iter().for_each(|door| door.gate.set_limits(http_gate(&new)));
             report.applied.push("[http]".to_owned());
         }

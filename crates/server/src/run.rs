@@ -12,6 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use net::{Gate, Kind, Listener, Pass, Stream};
 use stanza::{StreamCondition, StreamError};
 use streams::Connection;
+use throng_core::Node;
 use throng_core::kept::Kept;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -83,6 +84,7 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
         ports.push((listen.clone(), listener.slot(), gate));
         listeners.push(listener);
     }
+    wired.node.gather.set_delay(config.http.presence_delay);
     let web = Web::new(&config.http, wired.node.clock.clone(), gate.clone(), tasks.0.clone());
     let greeting = greeting(&config, &places, password.as_deref());
     let admin_stores = wired.node.stores.clone();
@@ -113,6 +115,7 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
         tasks.0.spawn(chores(running.clone(), api)),
         tasks.0.spawn(probe(running.clone())),
         tasks.0.spawn(census(running.clone())),
+        tasks.0.spawn(release(node.clone())),
     ];
     running.ready.store(true, Ordering::Relaxed);
     greeting.iter().for_each(|line| out::line(line));
@@ -190,6 +193,17 @@ async fn census(running: Arc<Running>) {
     loop {
         tick.tick().await;
         running.count_accounts().await;
+    }
+}
+
+/// Lets presence go that has waited for long enough. Those that are due within a few milliseconds go together.
+async fn release(node: Arc<Node>) {
+    const GRAIN: Duration = Duration::from_millis(5);
+    loop {
+        let due = std::future::poll_fn(|cx| node.gather.poll_due(cx)).await;
+        let wait = Duration::from_millis(due.since(node.clock.now())).max(GRAIN);
+        tokio::time::sleep(wait).await;
+        node.gather.release(node.clock.now());
     }
 }
 

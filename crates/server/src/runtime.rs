@@ -1,6 +1,10 @@
 //! The runtime: worker threads for sockets, a few more for what may block, and the spawner that the crates see.
 
-use anyhow::{Context, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use anyhow::{Context as _, Result};
 use base::spawn::{BoxFuture, Spawner};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -22,24 +26,54 @@ pub(crate) struct Tasks(pub(crate) Handle);
 
 impl Spawner for Tasks {
     fn spawn(&self, what: &'static str, task: BoxFuture<'static, ()>) {
-        let handle = self.0.spawn(task);
-        // A panic is logged by whoever watches; the task is the unit of failure.
-        self.0.spawn(async move {
-            if let Err(error) = handle.await
-                && error.is_panic()
-            {
-                tracing::error!(what, "a task panicked");
-            }
-        });
+        drop(self.0.spawn(Watched { what, task }));
     }
     fn blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) {
-        let handle = self.0.spawn_blocking(job);
-        self.0.spawn(async move {
-            if let Err(error) = handle.await
-                && error.is_panic()
-            {
+        let watched = move || {
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 tracing::error!(what, "a job panicked");
             }
-        });
+        };
+        drop(self.0.spawn_blocking(watched));
+    }
+}
+
+/// A task whose panic is logged: the task is the unit of failure. A second task that waits for the first would say the
+/// same, and cost every connection its own allocation.
+struct Watched {
+    what: &'static str,
+    task: BoxFuture<'static, ()>,
+}
+
+impl Future for Watched {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let what = self.what;
+        // It is dropped, never polled again.
+        catch_unwind(AssertUnwindSafe(|| self.task.as_mut().poll(cx))).unwrap_or_else(|_| {
+            tracing::error!(what, "a task panicked");
+            Poll::Ready(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_its_own_task_only() {
+        let runtime = start().unwrap();
+        let tasks = Tasks(runtime.handle().clone());
+        let (say, heard) = std::sync::mpsc::sync_channel(2);
+        tasks.spawn("one that fails", Box::pin(async { panic!("as it should") }));
+        tasks.blocking("another one", Box::new(|| panic!("as it should")));
+        let other = say.clone();
+        tasks.spawn("one that works", Box::pin(async move { other.send(1).unwrap() }));
+        tasks.blocking("one that works", Box::new(move || say.send(2).unwrap()));
+        let mut all = [heard.recv().unwrap(), heard.recv().unwrap()];
+        all.sort_unstable();
+        assert_eq!(all, [1, 2]);
     }
 }

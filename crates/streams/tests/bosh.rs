@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use base::clock::Clock;
 use net::bosh::{Exchange, Origin, Sessions, Settings};
 use testkit::wire::{Setup, Wire, settle};
 use throng_core::feature::{Builder, Feature};
@@ -215,6 +216,49 @@ async fn what_nobody_waits_for_is_not_lost_with_the_session() {
         (Some("error".into()), Some("1".into())),
         "{bounce:?}"
     );
+}
+
+#[tokio::test]
+async fn presence_waits_a_moment_for_others_and_nothing_else_does() {
+    let world = World::new(|_| {}).await;
+    let gather = &world.wire.node.gather;
+    gather.set_delay(500);
+    let mut juliet = world.wire.login("juliet", "balcony").await;
+    let mut romeo = world.login("romeo").await;
+    let to = "to='romeo@example.com/web'";
+    for text in ["<show>away</show>", "<show>dnd</show>"] {
+        juliet.send(&format!("<presence {to}>{text}</presence>")).await;
+        assert_eq!(romeo.receive().await, "");
+    }
+    world.wire.advance(1).await;
+    gather.release(world.wire.clock.now());
+    let got = romeo.receive().await;
+    assert!(got.contains("dnd") && got.matches("<presence").count() == 1, "only the newest counts: {got}");
+    romeo.send("");
+    // It leaves with a message, in order, and with the answer to what its receiver sends.
+    juliet.send(&format!("<presence {to}><show>xa</show></presence>")).await;
+    juliet.send(&format!("<message {to} type='chat'><body>thou</body></message>")).await;
+    let got = romeo.receive().await;
+    assert!(got.find("xa").unwrap() < got.find("thou").unwrap(), "{got}");
+    romeo.send("");
+    juliet.send(&format!("<presence {to}/>")).await;
+    assert_eq!(romeo.receive().await, "");
+    let got = romeo.ask("<message to='juliet@example.com' type='chat'><body>hi</body></message>").await;
+    assert!(got.contains("<presence"), "{got}");
+    // Errors, rooms, and what the user's own clients say.
+    juliet.send(&format!("<presence {to} type='error'><error type='cancel'/></presence>")).await;
+    assert!(romeo.receive().await.contains("type='error'"));
+    romeo.send("");
+    juliet.send(&format!("<presence {to}><x xmlns='http://jabber.org/protocol/muc#user'/></presence>")).await;
+    assert!(romeo.receive().await.contains("muc#user"));
+    romeo.send("");
+    let mut other = world.wire.login("romeo", "phone").await;
+    other.send("<presence to='romeo@example.com/web'/>").await;
+    assert!(romeo.receive().await.contains("from='romeo@example.com/phone'"));
+    // What was taken along is not due any more.
+    world.wire.advance(1).await;
+    gather.release(world.wire.clock.now());
+    assert_eq!(romeo.ask("").await, "");
 }
 
 #[tokio::test]

@@ -377,7 +377,7 @@ impl Node {
     pub(crate) fn try_push(self: &Arc<Self>, session: &Arc<Session>, item: Item) -> Result<(), Item> {
         let chain = &session.account.host().hooks.deliver;
         let kind = item.frame.kind();
-        let mut urgency = Urgency::Now;
+        let mut urgency = if self.gather.wants(session, &item.frame) { Urgency::Soon } else { Urgency::Now };
         if chain.may_want(kind) {
             let probe = Probe::of(item.frame.head(), session.flags.get() | session.account.flags.get());
             let mut ctx = DeliverCtx { node: self, session, frame: &item.frame, urgency: &mut urgency };
@@ -389,6 +389,7 @@ impl Node {
         }
         match session.link.push(item.clone(), urgency, &self.limits()) {
             Pushed::Queued => {}
+            Pushed::Begun(turn) => self.gather.begin(&session.link, turn, self.clock.now()),
             Pushed::Shed(count) => {
                 self.metrics.dropped.add(["presence", "queue-full"], u64::from(count));
                 self.metrics.queue_full.inc(["presence"]);

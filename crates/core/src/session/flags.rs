@@ -31,6 +31,8 @@ pub const BLOCKLIST: u64 = 1 << 8;
 pub const SECURE: u64 = 1 << 9;
 /// The hash of a photo in the session's presence was put there by the server (XEP-0153).
 pub const PHOTO_ADDED: u64 = 1 << 10;
+/// Presence of contacts may wait a moment for others (see [`super::gather`]).
+pub const GATHERS: u64 = 1 << 11;
 /// Of an account: one of its sessions has [`CARBONS`].
 pub const ACCOUNT_CARBONS: u64 = 1 << 32;
 /// Of an account: its blocklist is not empty.

@@ -49,6 +49,8 @@ pub enum Stamp {
 pub enum Urgency {
     /// The connection's task is woken.
     Now,
+    /// Like [`Urgency::Later`], but not for long: whoever pushes sees to it that [`Link::gathered`] is called.
+    Soon,
     /// It leaves with the next frame that is urgent, or when [`HELD`] bytes have come together. A presence takes the
     /// place of the older one from the same sender, and so does a message that says no more than how its sender is doing.
     Later,
@@ -62,6 +64,8 @@ pub const HELD: u32 = 64 * 1024;
 pub enum Pushed {
     /// It is in the queue.
     Queued,
+    /// It is in the queue, and the first there that is to leave soon: this turn is for [`Link::gathered`].
+    Begun(u8),
     /// It is in the queue, and this many older presences went for it.
     Shed(u32),
     /// The class is full: a message belongs into the store.
@@ -116,6 +120,10 @@ pub(super) struct Inner {
     pub(super) gone: bool,
     /// Nothing leaves any more but through [`Link::fade`].
     pub(super) fading: bool,
+    /// Something in the queue is to leave soon.
+    soon: bool,
+    /// Counts how often that began.
+    turn: u8,
     /// Something in the queue went to other sessions, too.
     shared: bool,
     /// Who watches stored messages; boxed, since hardly ever anybody does.
@@ -169,6 +177,8 @@ impl Link {
                 close: None,
                 gone: false,
                 fading: false,
+                soon: false,
+                turn: 0,
                 shared: false,
                 watch: None,
                 ack: None,
@@ -195,7 +205,7 @@ impl Link {
             Class::Message => limits.queue_message_bytes,
             Class::Presence => limits.queue_presence_bytes,
         };
-        if urgency == Urgency::Later {
+        if urgency != Urgency::Now {
             inner.forget_older(&item.frame);
         }
         let mut shed = 0;
@@ -222,10 +232,20 @@ impl Link {
             // Before the lock is free: whoever takes the frame must find its time.
             self.time(class, inner.ack.as_deref().is_none_or(Ack::has_connection));
         }
-        if urgency == Urgency::Now || inner.bytes.iter().sum::<u32>() > HELD {
+        let mut begun = None;
+        if urgency == Urgency::Soon && !inner.soon {
+            inner.turn = inner.turn.wrapping_add(1);
+            inner.soon = true;
+            begun = Some(inner.turn);
+        }
+        if urgency == Urgency::Now || shed > 0 || inner.bytes.iter().sum::<u32>() > HELD {
             wake(inner);
         }
-        if shed > 0 { Pushed::Shed(shed) } else { Pushed::Queued }
+        match begun {
+            _ if shed > 0 => Pushed::Shed(shed),
+            Some(turn) => Pushed::Begun(turn),
+            None => Pushed::Queued,
+        }
     }
 
     /// Takes everything out of the queue (`into` must be empty) and registers the task for what comes next.
@@ -255,6 +275,7 @@ impl Link {
         if inner.fading {
             return Taken { ending, more: false, ask: false };
         }
+        inner.soon = false;
         if let Inner { queue, bytes: counts, ack: Some(ack), .. } = &mut *inner {
             let more = ack.take(queue, counts, into, bytes, now);
             let ask = !more && ack.ask(now);
@@ -354,6 +375,15 @@ impl Link {
     pub fn flush(&self) {
         let inner = self.inner.lock();
         if !inner.queue.is_empty() {
+            wake(inner);
+        }
+    }
+
+    /// What was to leave soon is to leave now, unless it did; see [`Pushed::Begun`].
+    pub fn gathered(&self, turn: u8) {
+        let mut inner = self.inner.lock();
+        if inner.soon && inner.turn == turn {
+            inner.soon = false;
             wake(inner);
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod ack;
 pub mod flags;
+pub mod gather;
 pub mod link;
 pub mod links;
 pub mod slots;
@@ -22,6 +23,7 @@ use crate::frame::Frame;
 
 pub use ack::{Management, Terms};
 pub use flags::Flags;
+pub use gather::Gather;
 pub use link::{Batch, Item, Link, Progress, Pushed, Stamp, Taken, Urgency};
 pub use links::Links;
 pub use slots::{Slot, Slots};

@@ -11,6 +11,8 @@ use super::reader::{Faults, Section};
 
 /// Bytes of a BOSH body around its stanzas.
 const WRAPPER: usize = 4096;
+/// Milliseconds: less than what a person sees, and a third fewer requests of a client with a roster.
+const PRESENCE_DELAY: u32 = 500;
 
 /// What all HTTP listeners share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub(crate) struct Http {
     pub(crate) connections_per_address: u32,
     pub(crate) settings: Settings,
     pub(crate) bosh: net::bosh::Settings,
+    /// Milliseconds that presence of contacts waits for others at most before a request of BOSH is answered.
+    pub(crate) presence_delay: u32,
 }
 
 pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
@@ -54,11 +58,18 @@ pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
     seconds(&mut section, "write_seconds", &mut settings.write_seconds);
     let connections = section.int("connections", 1, 10_000_000).unwrap_or(100_000) as u32;
     let per_address = section.int("connections_per_address", 1, 10_000_000).unwrap_or(100_000);
-    let (on, bosh) = bosh(section.section("bosh"), limits);
+    let (on, bosh, presence_delay) = bosh(section.section("bosh"), limits);
     settings.bosh = on.then_some(bosh.body_bytes);
     settings.websocket = websocket(section.section("websocket"), limits);
     section.finish();
-    Http { public_url, connections, connections_per_address: per_address as u32, settings, bosh }
+    Http {
+        public_url,
+        connections,
+        connections_per_address: per_address as u32,
+        settings,
+        bosh,
+        presence_delay,
+    }
 }
 
 /// A base such as `https://xmpp.example.org`.
@@ -77,7 +88,7 @@ fn public(url: &str, faults: &Faults) -> Option<String> {
     Some(url.trim_end_matches('/').to_owned())
 }
 
-fn bosh(mut section: Section, limits: &Limits) -> (bool, net::bosh::Settings) {
+fn bosh(mut section: Section, limits: &Limits) -> (bool, net::bosh::Settings, u32) {
     let on = section.bool("enabled").unwrap_or(true);
     let mut bosh = net::bosh::Settings {
         body_bytes: limits.stanza_bytes as usize + WRAPPER,
@@ -101,8 +112,9 @@ fn bosh(mut section: Section, limits: &Limits) -> (bool, net::bosh::Settings) {
         sessions_per_address: 0..=10_000_000,
         requests_per_second: 0..=1_000_000,
     }
+    let delay = section.int("presence_delay_ms", 0, 10_000).map_or(PRESENCE_DELAY, |millis| millis as u32);
     section.finish();
-    (on, bosh)
+    (on, bosh, delay)
 }
 
 fn websocket(mut section: Section, limits: &Limits) -> Option<net::websocket::Settings> {

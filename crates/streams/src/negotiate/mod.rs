@@ -25,7 +25,7 @@ use ::sasl::{Credentials, Exchange, MechanismSet};
 use base::Secret;
 use base::spawn::BoxFuture;
 use jid::Jid;
-use net::{Event, Scratch};
+use net::{Event, Scratch, Transport};
 use stanza::{StreamCondition, StreamError};
 use throng_core::fault::Fault;
 use throng_core::session::flags;
@@ -291,14 +291,14 @@ impl Connection {
                 }
             }
             Ok(Did::Bound(session, bytes)) => {
-                self.tell_secure(&session);
+                self.tell_stream(&session);
                 self.stream.queue(&bytes, lent);
                 self.bound(session);
                 return Some(Next::Again);
             }
             Ok(Did::Resumed(session, bytes)) => {
                 tracing::debug!(jid = %session.jid, peer = %self.stream.facts().peer, "session resumed");
-                self.tell_secure(&session);
+                self.tell_stream(&session);
                 self.stream.queue(&bytes, lent);
                 self.adopt(session);
                 return Some(Next::Again);
@@ -307,12 +307,18 @@ impl Connection {
         None
     }
 
-    /// Features that take secrets ask whether the stream is encrypted; a resumed session has another stream.
-    fn tell_secure(&self, session: &throng_core::Session) {
-        if self.stream.facts().secure {
-            session.flags.set(flags::SECURE);
-        } else {
-            session.flags.clear(flags::SECURE);
+    /// Features that take secrets ask whether the stream is encrypted, and what is dear to answer gathers presence; a resumed
+    /// session has another stream.
+    fn tell_stream(&self, session: &throng_core::Session) {
+        let facts = self.stream.facts();
+        for (bit, set) in
+            [(flags::SECURE, facts.secure), (flags::GATHERS, facts.transport == Transport::Bosh)]
+        {
+            if set {
+                session.flags.set(bit);
+            } else {
+                session.flags.clear(bit);
+            }
         }
     }
 

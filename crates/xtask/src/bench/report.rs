@@ -18,7 +18,9 @@ impl Figure {
         let (budget, ratio, verdict) = match self.budget {
             Some(budget) => {
                 let kept = self.value <= budget;
-                let ratio = format!("{:.2}", self.value / budget);
+                // Nothing out of nothing is as much as may be.
+                let ratio = if kept && budget == 0.0 { 1.0 } else { self.value / budget };
+                let ratio = format!("{ratio:.2}");
                 (number(budget), ratio, if kept { "ok" } else { "MISS" })
             }
             None => ("-".into(), "-".into(), "-"),
