@@ -44,6 +44,7 @@ export class Session extends EventTarget {
   #spoken = false;
   #timers = new Set();
   #alone = null;
+  #left = null;
   state = { name: "out" };
 
   // `services`: { websocket, bosh }, the two addresses.
@@ -200,6 +201,7 @@ export class Session extends EventTarget {
     };
     if (attach) {
       try {
+        this.#left = JSON.parse(sessionStorage.getItem(BOSH_SESSION));
         connection.restore(jid, told, 60, 1);
         return;
       } catch {
@@ -285,16 +287,38 @@ export class Session extends EventTarget {
   }
 
   // strophe.js says this before it has asked the server anything. The server may have forgotten the session; then the first
-  // request says so, and there are still the keys. And until it has that request, it may put what comes into the answer of
-  // one that the page before this one had under way, which nobody reads.
+  // request says so, and there are still the keys.
   #attached(connection) {
     this.#listen(connection);
+    this.#catchUp(connection);
     const told = (answer) => {
       if (connection !== this.#connection) return;
       if (answer) this.#ready(connection, true, true);
       else this.#lost(connection);
     };
     connection.sendIQ(ping(), told, told, PATIENCE);
+  }
+
+  // Until the server has a request of this page, it may put what comes into the answer of the last one of the page before, and
+  // nobody reads that. Whoever sends a request again gets its answer again (XEP-0124 section 14.3).
+  async #catchUp(connection) {
+    const { sid, rid } = this.#left;
+    const body = document.implementation.createDocument("http://jabber.org/protocol/httpbind", "body");
+    body.documentElement.setAttribute("sid", sid);
+    body.documentElement.setAttribute("rid", rid - 1);
+    const answer = await fetch(this.#services.bosh, {
+      method: "POST",
+      headers: { "Content-Type": "text/xml; charset=utf-8" },
+      body: new XMLSerializer().serializeToString(body),
+      signal: AbortSignal.timeout(PATIENCE),
+    }).then(
+      (response) => response.text(),
+      () => "",
+    );
+    if (connection !== this.#connection) return;
+    const read = new DOMParser().parseFromString(answer, "text/xml").documentElement;
+    // Of an end the next request hears as well. There is no public way in for what strophe.js did not ask for itself.
+    if (read.localName === "body" && !read.hasAttribute("type")) connection._dataRecv({ getResponse: () => read });
   }
 
   #take(connection, stanza) {

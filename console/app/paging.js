@@ -4,10 +4,10 @@
 //! The trap: there is no page number to jump to, and none to be wrong after somebody was added in front. Who wants a
 //! place far away searches for how its addresses begin.
 
-import { h } from "./dom.js";
+import { after as later, choice, field, h } from "./dom.js";
 import { count } from "./format.js";
 
-export const SIZES = [25, 50, 100, 200];
+const SIZES = [25, 50, 100, 200];
 const KEY = "throng-rows";
 
 /// How many rows a page has, as it was chosen last.
@@ -19,7 +19,7 @@ export function size() {
     return 50;
   }
 }
-export function choose(n) {
+function choose(n) {
   try {
     localStorage.setItem(KEY, String(n));
   } catch {
@@ -44,8 +44,63 @@ export class Trail {
   }
 }
 
+/// The pages of one view. `state` holds what is listed (`keys`, as in the address), the key behind which the page begins, and
+/// the number of rows in front of it; `show(place)` lists that, where `place` is what belongs into the address, and answers a
+/// promise. `begin` lists from the first page, `soon` looks for what was typed, `tools` are the fields for the form, and
+/// `below` stands below the table.
+export function pager(trail, { values, keys = ["search"], placeholder, show }) {
+  const state = { after: values.get("after") ?? "", first: Number(values.get("first") ?? 0) };
+  for (const key of keys) state[key] = values.get(key) ?? "";
+  const search = h("input", { type: "search", value: state.search, autocapitalize: "none", spellcheck: "false", placeholder });
+  const rows = choice(SIZES.map((n) => [n, `${n} rows`]), size());
+  const wide = field("Search", search);
+  wide.classList.add("wide");
+
+  const list = () => {
+    trail.at([...keys.map((key) => state[key]), size()].join(" "), state.after);
+    return show({ ...state, first: state.first || "" });
+  };
+  const begin = () => {
+    [state.after, state.first] = ["", 0];
+    return list();
+  };
+  const turn = (key, step, shown) => {
+    if (step > 0) {
+      trail.steps.push([state.after, state.first]);
+      state.first += shown;
+      state.after = key;
+    } else if (step < 0) {
+      [state.after, state.first] = trail.steps.pop() ?? ["", 0];
+    } else {
+      [state.after, state.first] = ["", 0];
+    }
+    list().then(() => window.scrollTo(0, 0));
+  };
+  const soon = later(250, () => {
+    const text = search.value.trim();
+    if (text === state.search) return;
+    state.search = text;
+    begin();
+  });
+  search.addEventListener("input", soon);
+  rows.addEventListener("change", () => {
+    choose(Number(rows.value));
+    begin();
+  });
+  return {
+    state,
+    list,
+    begin,
+    soon,
+    tools: [wide, field("Show", rows)],
+    typed: () => search.value.trim(),
+    below: (shown, total, next) =>
+      pages({ first: state.first, rows: shown, total, next, after: state.after, back: trail.back, turn: (key, step) => turn(key, step, shown) }),
+  };
+}
+
 /// What stands below a table. `turn(after, step)` opens the page behind a key; `step` is -1, 0 (the first) or 1.
-export function pages({ first, rows, total, next, after, back, turn }) {
+function pages({ first, rows, total, next, after, back, turn }) {
   const of = typeof total === "number" ? ` of ${count(total)}` : "";
   const text = rows ? `${count(first + 1)} to ${count(first + rows)}${of}` : "Nothing here";
   const button = (label, on, act) => h("button.small", { type: "button", disabled: !on, onclick: act }, label);

@@ -2,9 +2,9 @@
 
 import * as api from "../app/api.js";
 import { account as link } from "../app/address.js";
-import { after as later, choice, field, h, put } from "../app/dom.js";
+import { choice, field, h, put } from "../app/dom.js";
 import { count, day, many, NONE } from "../app/format.js";
-import { choose, pages, size, SIZES, Trail } from "../app/paging.js";
+import { pager, size, Trail } from "../app/paging.js";
 import { empty, loader, table } from "../app/table.js";
 import { add } from "./account_acts.js";
 import { names } from "./domain_names.js";
@@ -27,17 +27,15 @@ export function badge({ disabled, sessions }) {
 
 export function open(context) {
   const { root, values, signal } = context;
-  const state = {
-    domain: values.get("domain") ?? "",
-    search: values.get("search") ?? "",
-    after: values.get("after") ?? "",
-    first: Number(values.get("first") ?? 0),
-  };
   const place = h("div.card", { "aria-live": "off" });
-  const search = h("input", { type: "search", value: state.search, autocapitalize: "none", spellcheck: "false", placeholder: "How a name or an address begins" });
   const domains = h("div.field", { hidden: true });
-  const rows = choice(SIZES.map((n) => [n, `${n} rows`]), size());
   const total = h("p", {});
+  const show = (at) => {
+    context.keep("users", at);
+    return load();
+  };
+  const list = pager(trail, { values, keys: ["domain", "search"], placeholder: "How a name or an address begins", show });
+  const { state } = list;
 
   const load = loader(
     place,
@@ -68,48 +66,11 @@ export function open(context) {
             { title: "Created", class: "wide-only", cell: ({ created }) => day(created) },
           ],
         }),
-        pages({ first: state.first, rows: accounts.length, total: state.search && all >= COUNTED ? undefined : all, next, after: state.after, back: trail.back, turn: (key, step) => turn(key, step, accounts.length) }),
+        list.below(accounts.length, state.search && all >= COUNTED ? undefined : all, next),
       ];
     },
   );
 
-  function list() {
-    trail.at(`${state.domain} ${state.search} ${size()}`, state.after);
-    context.keep("users", { domain: state.domain, search: state.search, after: state.after, first: state.first || "" });
-    return load();
-  }
-
-  function turn(key, step, shown) {
-    if (step > 0) {
-      trail.steps.push([state.after, state.first]);
-      state.first += shown;
-      state.after = key;
-    } else if (step < 0) {
-      [state.after, state.first] = trail.steps.pop() ?? ["", 0];
-    } else {
-      [state.after, state.first] = ["", 0];
-    }
-    list().then(() => {
-      place.querySelector(".pages span")?.scrollIntoView?.({ block: "nearest" });
-      window.scrollTo(0, 0);
-    });
-  }
-
-  const begin = () => {
-    [state.after, state.first] = ["", 0];
-    list();
-  };
-  const soon = later(250, () => {
-    const text = search.value.trim();
-    if (text === state.search) return;
-    state.search = text;
-    begin();
-  });
-  search.addEventListener("input", soon);
-  rows.addEventListener("change", () => {
-    choose(Number(rows.value));
-    begin();
-  });
   const tools = h(
     "form.tools",
     {
@@ -119,17 +80,13 @@ export function open(context) {
         event.preventDefault();
         // Enter opens the only one that was found.
         const links = place.querySelectorAll("tbody a");
-        if (links.length === 1 && search.value.trim() === state.search) location.hash = links[0].getAttribute("href");
-        else soon();
+        if (links.length === 1 && list.typed() === state.search) location.hash = links[0].getAttribute("href");
+        else list.soon();
       },
     },
-    (() => {
-      const wide = field("Search", search);
-      wide.classList.add("wide");
-      return wide;
-    })(),
+    list.tools[0],
     domains,
-    field("Show", rows),
+    list.tools[1],
   );
   const more = h("button.main", { type: "button", onclick: async () => {
     const jid = await add(await names());
@@ -140,15 +97,15 @@ export function open(context) {
   head.firstChild.append(total);
   put(root, head, tools, place);
 
-  names().then((list) => {
-    if (list.length < 2 || signal.aborted) return;
-    const menu = choice(list.map((name) => [name, name]), state.domain || list[0], {
+  names().then((served) => {
+    if (served.length < 2 || signal.aborted) return;
+    const menu = choice(served.map((name) => [name, name]), state.domain || served[0], {
       onchange: () => {
         state.domain = menu.value;
-        begin();
+        list.begin();
       },
     });
     domains.replaceWith(field("Domain", menu));
   });
-  list();
+  list.list();
 }

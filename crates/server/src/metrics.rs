@@ -9,7 +9,7 @@ use std::fmt::Error;
 use std::sync::{Arc, Weak};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use throng_core::metrics::{Histograms, MICROSECOND};
@@ -51,16 +51,7 @@ impl Page<'_> {
         help: &str,
         values: &[(Labels<'_>, f64)],
     ) -> Result<(), Error> {
-        let help = format!("{help}.");
-        let mut metric = self.0.encode_descriptor(name, &help, unit.as_ref(), MetricType::Gauge)?;
-        for (labels, value) in values {
-            if labels.is_empty() {
-                metric.encode_gauge(value)?;
-            } else {
-                metric.encode_family(labels)?.encode_gauge(value)?;
-            }
-        }
-        Ok(())
+        self.family(MetricType::Gauge, name, unit, help, values)
     }
     fn counter(
         &mut self,
@@ -69,13 +60,27 @@ impl Page<'_> {
         help: &str,
         values: &[(Labels<'_>, f64)],
     ) -> Result<(), Error> {
+        self.family(MetricType::Counter, name, unit, help, values)
+    }
+    fn family(
+        &mut self,
+        kind: MetricType,
+        name: &str,
+        unit: Option<Unit>,
+        help: &str,
+        values: &[(Labels<'_>, f64)],
+    ) -> Result<(), Error> {
         let help = format!("{help}.");
-        let mut metric = self.0.encode_descriptor(name, &help, unit.as_ref(), MetricType::Counter)?;
+        let mut metric = self.0.encode_descriptor(name, &help, unit.as_ref(), kind)?;
+        let put = |place: &mut MetricEncoder<'_>, value: &f64| match kind {
+            MetricType::Counter => place.encode_counter::<NoLabelSet, _, u64>(value, None),
+            _ => place.encode_gauge(value),
+        };
         for (labels, value) in values {
-            if labels.is_empty() {
-                metric.encode_counter::<NoLabelSet, _, u64>(value, None)?;
-            } else {
-                metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(value, None)?;
+            // The library writes braces around labels even where there are none.
+            match labels.is_empty() {
+                true => put(&mut metric, value)?,
+                false => put(&mut metric.encode_family(labels)?, value)?,
             }
         }
         Ok(())

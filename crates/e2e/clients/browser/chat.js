@@ -352,6 +352,29 @@ const scenes = [
     await hears(one, "after the reload over BOSH");
   },
 
+  async function what_was_under_way_to_the_page_before_is_not_lost() {
+    // From now on no answer reaches the page, as if it were gone already.
+    const deaf = "**/bosh";
+    let answered = () => {};
+    const swallowed = new Promise((resolve) => (answered = resolve));
+    await one.route(deaf, async (route) => {
+      const answer = await route.fetch().catch(() => null);
+      const text = await answer?.text().catch(() => "");
+      if (text?.includes("into the void")) answered();
+      else if (answer) await route.fulfill({ response: answer }).catch(() => {});
+    });
+    // The request that is held now was sent before; the next one is not.
+    await say(one, "a request of its own");
+    await hears(two, "a request of its own");
+    await say(two, "into the void");
+    await swallowed;
+    await one.unroute(deaf);
+    await one.reload();
+    await online(one, "bosh");
+    await hears(one, "into the void");
+    check((await session(one))[0] === "resumed", "the session is another");
+  },
+
   async function bosh_outlives_a_short_loss() {
     network.cut();
     await one.waitForSelector("html[data-connection=connecting]", { state: "attached" });

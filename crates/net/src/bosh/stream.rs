@@ -154,20 +154,14 @@ impl Bosh {
             lent.pool.give(block);
         }
         if self.shared.holds() {
-            self.shared.unqueue(lent);
-            if lent.input.is_empty() {
-                self.shared.release(lent);
-            }
+            self.shared.queue_is_out(lent);
         }
         true
     }
 
     /// Moves what is queued to what waits.
     fn stash(&mut self, lent: &mut Scratch) {
-        if self.shared.has_queued() {
-            Shared::stash_unsent(&mut self.shared.unsent, &lent.output, &mut lent.pool);
-            self.shared.unqueue(lent);
-        }
+        self.shared.stash_queued(lent);
         if self.shared.holds() && lent.input.is_empty() {
             self.shared.release(lent);
         }

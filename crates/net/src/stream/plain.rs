@@ -99,10 +99,7 @@ impl<W: Wire> Plain<W> {
         let fresh = if queued { output } else { &mut nothing };
         let done = poll_drain(&mut self.wire, cx, &mut self.shared.unsent, fresh, pool);
         if queued {
-            self.shared.unqueue(lent);
-            if lent.input.is_empty() {
-                self.shared.release(lent);
-            }
+            self.shared.queue_is_out(lent);
         }
         done
     }
@@ -112,8 +109,7 @@ impl<W: Wire> Plain<W> {
             self.shared.hold(lent)?;
             if self.shared.has_queued() {
                 self.shared.encode(lent)?;
-                Shared::stash_unsent(&mut self.shared.unsent, &lent.output, &mut lent.pool);
-                self.shared.unqueue(lent);
+                self.shared.stash_queued(lent);
             }
             self.shared.release(lent);
         }

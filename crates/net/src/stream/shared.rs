@@ -328,6 +328,22 @@ impl Shared {
         self.is(SHUT)
     }
 
+    /// Moves what is queued to what waits. The stream must hold the scratch.
+    pub(crate) fn stash_queued(&mut self, lent: &mut Scratch) {
+        if self.has_queued() {
+            Shared::stash_unsent(&mut self.unsent, &lent.output, &mut lent.pool);
+            self.unqueue(lent);
+        }
+    }
+
+    /// Forgets what was queued, because it is out, and lets the scratch go if nothing else is there.
+    pub(crate) fn queue_is_out(&mut self, lent: &mut Scratch) {
+        self.unqueue(lent);
+        if lent.input.is_empty() {
+            self.release(lent);
+        }
+    }
+
     /// Adds to what waits for the wire.
     pub(crate) fn stash_unsent(unsent: &mut Option<Box<Block>>, bytes: &[u8], pool: &mut Pool) {
         match unsent {
