@@ -15,6 +15,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ring::digest::{SHA256, digest};
+use serde_json::Value;
 
 /// A file as it leaves.
 pub(crate) struct Packed {
@@ -84,9 +85,28 @@ fn kind(path: &str) -> &'static str {
     }
 }
 
+/// Data below this many bytes is sent as it is.
+const PACKED_BYTES: usize = 4096;
+
 /// RFC 9110 section 13.1.2, with weak comparison.
 fn knows(tags: &str, etag: &str) -> bool {
     tags.split(',').map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
+}
+
+/// Data of ours, packed where that is worth it and the one who asks takes it. Not for answers with secrets beside what the one
+/// who asks has written (BREACH).
+pub(crate) fn json(value: &Value, asked: &HeaderMap) -> Response {
+    let plain = value.to_string().into_bytes();
+    let said = asked.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let packed = (plain.len() > PACKED_BYTES && takes_gzip(said)).then(|| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(4));
+        encoder.write_all(&plain).and_then(|()| encoder.finish()).ok()
+    });
+    let kind = [(header::CONTENT_TYPE, "application/json"), (header::VARY, "accept-encoding")];
+    match packed.flatten() {
+        Some(packed) => (kind, [(header::CONTENT_ENCODING, "gzip")], packed).into_response(),
+        None => (kind, plain).into_response(),
+    }
 }
 
 /// RFC 9110 section 12.5.3, as far as browsers use it: gzip by name or `*`, unless its weight is 0.
@@ -101,6 +121,18 @@ fn takes_gzip(accepted: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn much_data_is_packed_for_who_takes_it() {
+        let packed = |count: u32, accepts: Option<&'static str>| {
+            let asked = accepts.map(|it| (header::ACCEPT_ENCODING, HeaderValue::from_static(it)));
+            let response = json(&Value::from_iter(0..count), &asked.into_iter().collect());
+            assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+            response.headers().get(header::CONTENT_ENCODING).is_some_and(|it| it == "gzip")
+        };
+        assert!(packed(5_000, Some("gzip, br")));
+        assert!(!packed(5_000, Some("br")) && !packed(5_000, None) && !packed(5, Some("gzip")));
+    }
 
     #[test]
     fn what_a_browser_has_is_not_sent_again() {

@@ -13,20 +13,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
-use axum::http::Method;
+use axum::http::{HeaderMap, Method};
+use axum::response::Response;
 use base::count::Snapshot;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use throng_core::Node;
 
-use crate::Api;
 use crate::auth::Scope;
 use crate::extract::Asked;
 use crate::machine::Vitals;
 use crate::operation::{Access, Gives, Operation};
+use crate::{Api, assets};
 
 /// Seconds between two points.
 pub const INTERVAL: u64 = 2;
@@ -310,12 +310,13 @@ struct Ask {
     since: Option<u64>,
 }
 
-async fn overview(State(api): State<Arc<Api>>, Asked(ask): Asked<Ask>) -> Json<Value> {
+async fn overview(State(api): State<Arc<Api>>, headers: HeaderMap, Asked(ask): Asked<Ask>) -> Response {
     let mut answer = api.history.answer(ask.since);
     answer["units"] = json!(SERIES.into_iter().collect::<BTreeMap<_, _>>());
     answer["current"] = api.machine.figures();
     answer["current"]["ready"] = api.machine.ready().into();
-    Json(answer)
+    // An hour of a busy node is half a megabyte of digits.
+    assets::json(&answer, &headers)
 }
 
 #[cfg(test)]
@@ -340,6 +341,30 @@ mod tests {
         assert_eq!(kept.after(0, last - INTERVAL), [json!(POINTS + 9)]);
         assert!(kept.after(0, last).is_empty() && kept.after(0, last + 100).is_empty());
         assert!(kept.rings.iter().map(|ring| size_of_val(&**ring)).sum::<usize>() < 1 << 20);
+    }
+
+    /// The page with everything else is 135 kB, and is to stay below 300.
+    #[tokio::test]
+    async fn an_hour_of_a_busy_node_is_small_on_the_wire() {
+        let history = History::default();
+        let mut noise = 1_u32;
+        for n in 0..POINTS as u64 {
+            let point = std::array::from_fn(|at| {
+                noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let value = (noise >> 16) as f32;
+                match SERIES[at].1 {
+                    "seconds" => value / 1e7,
+                    "1/s" | "percent" => (value / 20.0).round(),
+                    "bytes" | "bytes/s" => value * 100.0,
+                    _ => 9_000.0 + (value / 1_000.0).round(),
+                }
+            });
+            history.0.lock().add(1_000 + n * INTERVAL, point);
+        }
+        let asked = HeaderMap::from_iter([(axum::http::header::ACCEPT_ENCODING, "gzip".parse().unwrap())]);
+        let answer = assets::json(&history.answer(None), &asked);
+        let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        assert!(bytes.len() < 160_000, "{}", bytes.len());
     }
 
     #[test]

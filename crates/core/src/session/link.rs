@@ -238,7 +238,9 @@ impl Link {
             inner.soon = true;
             begun = Some(inner.turn);
         }
-        if urgency == Urgency::Now || shed > 0 || inner.bytes.iter().sum::<u32>() > HELD {
+        // Who is told what was shed is not told the turn.
+        let untold = begun.is_some() && shed > 0;
+        if urgency == Urgency::Now || untold || inner.bytes.iter().sum::<u32>() > HELD {
             wake(inner);
         }
         match begun {
