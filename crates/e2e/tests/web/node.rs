@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::{Clock, SystemClock};
+use testkit::tls::trusting;
 
-use super::client::{self, Web};
+use super::client::Web;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const PASSWORD: &str = "correct horse";
@@ -110,7 +111,7 @@ impl Node {
     }
     /// With these protocols on offer.
     pub(crate) fn tls_with(&self, protocols: &[&[u8]]) -> Web {
-        let config = Arc::new(client::trusting(protocols));
+        let config = Arc::new(trusting(protocols));
         let name = "localhost".try_into().expect("a name");
         let connection = rustls::ClientConnection::new(config, name).expect("a client");
         Web::over(Box::new(rustls::StreamOwned::new(connection, self.tls_socket())))
