@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use throng_e2e::said;
 
-use crate::node::{Node, said, turn};
+use crate::node::{Node, turn};
 use crate::run::Run;
 
 #[test]
