@@ -7,6 +7,7 @@
 //! stale binary is tested as it is.
 #![allow(clippy::expect_used, clippy::panic, reason = "the whole crate is tests")]
 
+pub mod clients;
 pub mod folder;
 pub mod node;
 pub mod ports;

@@ -8,13 +8,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Deref;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throng_e2e::process::throng;
-use throng_e2e::{ports, said};
+use throng_e2e::{clients, ports, said};
 
 use crate::doors::{BAD, GOOD, body};
 
@@ -133,15 +131,12 @@ fn every_command_ends_alike_behind_the_socket_and_http() {
 
 #[test]
 fn schemathesis_finds_no_answer_that_is_not_declared() {
-    let target = throng().parent().and_then(Path::parent).expect("target/debug").join("e2e");
-    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
-    let setup = Command::new(clients.join("setup.sh")).arg(&target).output().expect("setup.sh runs");
-    assert!(setup.status.success(), "{}", said(&setup));
+    let installed = clients::installed();
     let node = Node::start("schemathesis");
     let secret = node.token("schemathesis", "admin");
-    let output = Command::new(target.join("schemathesis/bin/schemathesis"))
+    let output = Command::new(installed.join("schemathesis/bin/schemathesis"))
         .args(["--config-file"])
-        .arg(clients.join("schemathesis/schemathesis.toml"))
+        .arg(clients::scripts().join("schemathesis/schemathesis.toml"))
         .args(["run", &format!("http://127.0.0.1:{}/api/v1/openapi.json", node.http)])
         .args(["--header", &format!("Authorization: Bearer {secret}")])
         .current_dir(&node.folder)

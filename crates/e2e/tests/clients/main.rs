@@ -33,12 +33,12 @@ use std::net::Ipv4Addr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use throng_e2e::clients::{installed, scripts};
 use throng_e2e::process::inside;
-use throng_e2e::{poll, ports, said, signal};
+use throng_e2e::{poll, ports, signal};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse battery staple";
@@ -105,7 +105,7 @@ fn xmppjs_extensions_over_direct_tls() {
 fn two_profanities_of_one_person() {
     let node = Node::start("profanities", Certificate::OfTheNode);
     let mut client = node.client(&python(), "starttls");
-    client.arg(clients().join("terminal/two.py")).env("PYTHONPATH", clients().join("slixmpp"));
+    client.arg(scripts().join("terminal/two.py")).env("PYTHONPATH", scripts().join("slixmpp"));
     node.play(&mut client, "ok let_the_friend_speak_again\n");
     node.stop();
 }
@@ -122,21 +122,21 @@ fn profanity_over_direct_tls() {
 
 fn slixmpp(transport: &str) {
     let node = Node::start(&format!("slixmpp-{transport}"), Certificate::Signed);
-    let script = clients().join("slixmpp/scenarios.py");
+    let script = scripts().join("slixmpp/scenarios.py");
     node.play(node.client(&python(), transport).arg(script), "ok login\n");
     node.stop();
 }
 
 fn slixmpp_extensions(transport: &str) {
     let node = Node::start(&format!("slixmpp-more-{transport}"), Certificate::Signed);
-    let script = clients().join("slixmpp/extensions.py");
+    let script = scripts().join("slixmpp/extensions.py");
     node.play(node.client(&python(), transport).arg(script), "ok foreign_sessions_are_not_resumed\n");
     node.stop();
 }
 
 fn nbxmpp(transport: &str) {
     let node = Node::start(&format!("nbxmpp-{transport}"), Certificate::Signed);
-    let script = clients().join("nbxmpp/scenarios.py");
+    let script = scripts().join("nbxmpp/scenarios.py");
     let python = installed().join("gvenv/bin/python");
     let last = "ok what_was_sent_in_vain_comes_after_the_resumption\n";
     node.play(node.client(&python, transport).arg(script), last);
@@ -148,7 +148,7 @@ fn xmppjs(transport: &str) {
     // The partner of another library leaves when its standard input ends: at the latest with this process.
     let mut partner = node
         .client(&python(), transport)
-        .arg(clients().join("slixmpp/peer.py"))
+        .arg(scripts().join("slixmpp/peer.py"))
         .env("XMPP_USER_A", USERS[2])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -164,7 +164,7 @@ fn xmppjs(transport: &str) {
         panic!("the partner did not log in: {ready}{}", node.words());
     };
     let mut client = node.client(&installed().join("bin/node"), transport);
-    client.arg(clients().join("xmppjs/scenarios.js"));
+    client.arg(scripts().join("xmppjs/scenarios.js"));
     client.env("XMPP_PEER", address.trim()).env("XMPP_MODULES", installed().join("xmppjs"));
     node.play(&mut client, "ok friends_and_chat_with_slixmpp\n");
     drop(partner.stdin.take());
@@ -176,7 +176,7 @@ fn xmppjs(transport: &str) {
 fn xmppjs_extensions(transport: &str) {
     let node = Node::start(&format!("xmppjs-more-{transport}"), Certificate::Signed);
     let mut client = node.client(&installed().join("bin/node"), transport);
-    client.arg(clients().join("xmppjs/extensions.js")).env("XMPP_MODULES", installed().join("xmppjs"));
+    client.arg(scripts().join("xmppjs/extensions.js")).env("XMPP_MODULES", installed().join("xmppjs"));
     node.play(&mut client, "ok profile_and_storage\n");
     node.stop();
 }
@@ -184,7 +184,7 @@ fn xmppjs_extensions(transport: &str) {
 fn profanity(transport: &str) {
     let node = Node::start(&format!("profanity-{transport}"), Certificate::OfTheNode);
     let mut client = node.client(&python(), transport);
-    client.arg(clients().join("terminal/profanity.py")).env("PYTHONPATH", clients().join("slixmpp"));
+    client.arg(scripts().join("terminal/profanity.py")).env("PYTHONPATH", scripts().join("slixmpp"));
     node.play(&mut client, "ok log_out\n");
     node.stop();
 }
@@ -344,21 +344,6 @@ fn sign_certificate(folder: &Path) {
     write("authority.pem", root.pem());
     write("cert.pem", certificate.pem());
     write("key.pem", key.serialize_pem());
-}
-
-fn clients() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
-}
-
-/// The folder of the installed clients; the first who asks installs what is missing.
-fn installed() -> &'static Path {
-    static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
-    INSTALLED.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder").join("e2e");
-        let setup = Command::new(clients().join("setup.sh")).arg(&folder).output().expect("run setup.sh");
-        assert!(setup.status.success(), "setup.sh: {}", said(&setup));
-        folder
-    })
 }
 
 fn python() -> PathBuf {

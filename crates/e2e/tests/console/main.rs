@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
-use throng_e2e::{Node, ports, program, said};
+use throng_e2e::{Node, clients, ports, program, said};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse";
@@ -42,21 +42,12 @@ users = "connections"
 steps = ["login", "presence", { meanwhile = { do = [{ every = "1s", message = { to = "random" } }] } }]
 "#;
 
-/// Where the scripts are, and where what they need is installed.
-fn clients() -> (PathBuf, PathBuf) {
-    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
-    let installed = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder").join("e2e");
-    let setup = Command::new(clients.join("setup.sh")).arg(&installed).output().expect("run setup.sh");
-    assert!(setup.status.success(), "setup.sh: {}", said(&setup));
-    (clients, installed)
-}
-
 #[test]
 fn the_page_computes_what_it_shows() {
-    let (clients, installed) = clients();
+    let (scripts, installed) = (clients::scripts(), clients::installed());
     let console = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../console");
     let output = Command::new(installed.join("bin/node"))
-        .arg(clients.join("browser/console_values.js"))
+        .arg(scripts.join("browser/console_values.js"))
         .arg(console)
         .output()
         .expect("node starts");
@@ -66,7 +57,7 @@ fn the_page_computes_what_it_shows() {
 
 #[test]
 fn an_operator_works_with_the_page() {
-    let (clients, installed) = clients();
+    let (scripts, installed) = (clients::scripts(), clients::installed());
 
     let mut throng = Node::new("console");
     let [port, http] = ports::free();
@@ -92,7 +83,7 @@ fn an_operator_works_with_the_page() {
         .collect();
     let kept = std::env::var_os("CONSOLE_PICTURES").map(PathBuf::from);
     let output = Command::new(installed.join("bin/node"))
-        .arg(clients.join("browser/console.js"))
+        .arg(scripts.join("browser/console.js"))
         .arg(kept.unwrap_or_else(|| throng.folder.join("pictures")))
         .current_dir(&throng.folder)
         .env("BROWSER_MODULES", installed.join("browser"))
