@@ -12,62 +12,35 @@
     reason = "the lints exempt functions marked as tests, not what those call"
 )]
 
-use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
+
+use throng_e2e::ports;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "correct horse";
 const NS: &str = "http://jabber.org/protocol/httpbind";
 
-/// A folder, its configuration and the node in it.
+/// A node with the accounts romeo and juliet, and where its HTTP is.
 struct Node {
-    folder: PathBuf,
     port: u16,
-    process: Option<Child>,
+    _node: throng_e2e::Node,
 }
 
 impl Node {
-    /// A node with the accounts romeo and juliet; `more` is appended to its configuration.
+    /// `more` is appended to its configuration.
     fn start(name: &str, more: &str) -> Node {
-        let folder = std::env::temp_dir().join(format!("throng-bosh-{}-{name}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let port = free.local_addr().expect("a bound port").port();
-        drop(free);
-        let text = format!(
+        let [port] = ports::free();
+        let mut node = throng_e2e::Node::new(&format!("bosh-{name}"));
+        node.configure(&format!(
             "data_dir = 'data'\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{port}'\nplain_without_tls = true\n{more}"
-        );
-        fs::write(folder.join("throng.toml"), text).expect("a configuration");
-        let mut node = Node { folder, port, process: None };
+        ));
         for user in ["romeo", "juliet"] {
-            let words = ["account", "add", "--password", PASSWORD, &format!("{user}@localhost")];
-            let done = node.command(&words).output().expect("throng ends");
-            assert!(done.status.success(), "{done:?}");
+            node.add_account(&format!("{user}@localhost"), PASSWORD);
         }
-        let log = fs::File::create(node.folder.join("log")).expect("a log");
-        let mut command = node.command(&["serve"]);
-        command.stdout(log.try_clone().expect("a log")).stderr(log);
-        node.process = Some(command.spawn().expect("throng starts"));
-        let glance = Duration::from_millis(20);
-        let ready = (0..PATIENCE.as_millis() / glance.as_millis()).any(|_| {
-            std::thread::sleep(glance);
-            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
-        });
-        assert!(ready, "{}", fs::read_to_string(node.folder.join("log")).unwrap_or_default());
-        node
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let own = std::env::current_exe().expect("the path of the test");
-        let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
-        assert!(path.is_file(), "{} is missing: run `cargo build -p throng-server`", path.display());
-        let mut command = Command::new(path);
-        command.args(words).args(["--config", "throng.toml"]).current_dir(&self.folder).stdin(Stdio::null());
-        command
+        node.start();
+        Node { port, _node: node }
     }
 
     fn connect(&self) -> Http {
@@ -81,18 +54,6 @@ impl Node {
         let mut client = Client { one: self.connect(), sid: String::new(), rid: 1000 };
         client.login(user);
         client
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.folder);
-        }
     }
 }
 

@@ -16,35 +16,34 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use store::{BulkItem, BulkRoster, Created, NewAccount, Subscription};
 use store_sql::SqlStores;
 use testkit::play::{Host, Play, Stage, parse, run};
+use throng_e2e::{Folder, Guard, poll, ports, said, signal};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A folder, its configuration and the node in it, if it runs.
+/// A node, and where its doors are.
 struct Node {
-    folder: PathBuf,
+    node: throng_e2e::Node,
     port: u16,
     tls: u16,
     http: u16,
-    process: Option<Child>,
 }
 
 impl Node {
-    /// A folder with a configuration; `more` is appended to it.
+    /// A node that has not started; `more` is appended to its configuration.
     fn new(name: &str, more: &str) -> Node {
-        let folder = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        let [port, tls, http] = free_ports();
-        let node = Node { folder, port, tls, http, process: None };
+        let [port, tls, http] = ports::free();
+        let node = Node { node: throng_e2e::Node::new(name), port, tls, http };
         node.configure(more);
         node
     }
@@ -64,54 +63,21 @@ impl Node {
                 })
                 .collect::<String>()
         );
-        fs::write(self.folder.join("throng.toml"), text).expect("a configuration");
-    }
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(throng());
-        command.args(words).current_dir(&self.folder).stdin(Stdio::piped());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-    /// Runs a command to its end; `input` is its standard input.
-    fn run(&self, words: &[&str], input: &str) -> Output {
-        let mut child = self.command(words).spawn().expect("throng starts");
-        let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
-        child.wait_with_output().expect("throng ends")
+        self.node.configure(&text);
     }
     /// `throng account …`, which must succeed; what it printed.
     fn account(&self, words: &[&str], input: &str) -> String {
-        let output =
-            self.run(&[&["account", words[0], "--config", "throng.toml"], &words[1..]].concat(), input);
-        assert!(output.status.success(), "account {words:?}: {}", said(&output));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        self.good_with(&[&["account"], words].concat(), input)
     }
     /// `throng command …`, which must succeed; what it printed.
     fn order(&self, words: &[&str], input: &str) -> String {
-        let output = self.run(&[&["command", "--config", "throng.toml"], words].concat(), input);
-        assert!(output.status.success(), "command {words:?}: {}", said(&output));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        self.good_with(&[&["command"], words].concat(), input)
     }
     fn start(&mut self) {
-        let log =
-            fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
-        let mut command = self.command(&["serve", "--config", "throng.toml"]);
-        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
-        self.process = Some(command.spawn().expect("throng starts"));
-        let ready = || self.get("/readyz").is_some_and(|answer| answer.starts_with("HTTP/1.1 200"));
-        assert!(poll(|| ready().then_some(())).is_some(), "not ready: {}", self.log());
-    }
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
-    }
-    /// Ends the node by a signal.
-    fn signal(&mut self, signal: &str) -> ExitStatus {
-        let mut process = self.process.take().expect("a running node");
-        let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {}", process.id())]).status();
-        assert!(sent.expect("sh").success());
-        poll(|| process.try_wait().expect("a child")).unwrap_or_else(|| {
-            let _ = process.kill();
-            panic!("the node does not end: {}", self.log())
-        })
+        self.node.start();
+        let ready = self.get("/readyz");
+        let good = ready.as_ref().is_some_and(|answer| answer.starts_with("HTTP/1.1 200"));
+        assert!(good, "{ready:?}: {}", self.log());
     }
     fn get(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).ok()?;
@@ -142,15 +108,16 @@ impl Node {
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.folder);
-        }
+impl Deref for Node {
+    type Target = throng_e2e::Node;
+    fn deref(&self) -> &throng_e2e::Node {
+        &self.node
+    }
+}
+
+impl DerefMut for Node {
+    fn deref_mut(&mut self) -> &mut throng_e2e::Node {
+        &mut self.node
     }
 }
 
@@ -161,34 +128,6 @@ fn play(text: &str) -> Play {
 fn act(play: &Play, stage: &Stage) -> Result<(), testkit::play::PlayError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(run(play, stage))
-}
-
-fn throng() -> PathBuf {
-    let own = std::env::current_exe().expect("the path of the test");
-    let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
-    assert!(path.is_file(), "{} is missing: run `cargo build -p throng-server`", path.display());
-    path
-}
-
-fn said(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
-}
-
-fn free_ports<const N: usize>() -> [u16; N] {
-    let all = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
-    all.map(|listener| listener.local_addr().expect("a bound port").port())
-}
-
-fn poll<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let glance = Duration::from_millis(50);
-    for _ in 0..PATIENCE.as_millis() / glance.as_millis() {
-        if let Some(seen) = look() {
-            return Some(seen);
-        }
-        std::thread::sleep(glance);
-    }
-    None
 }
 
 #[test]
@@ -205,14 +144,14 @@ fn what_was_acknowledged_survives_kill_9_and_arrives_once() {
          <iq to='{server}' type='get' id='2'><ping xmlns='urn:xmpp:ping'/></iq>\nromeo receives:\n \
          <iq from='{server}' to='{romeo.full}' type='result' id='2'/>\n",
     );
-    node.signal("KILL");
+    node.kill();
     node.start();
     let read = "client juliet is juliet/balcony\njuliet connects\njuliet sends:\n <presence/>\njuliet receives:\n \
                 <presence from='{juliet.full}' to='{juliet}'/>\n";
     let message = " <message from='romeo@chat.test/orchard' to='{juliet}' type='chat' id='1'><body>Remember</body></message>\n";
     node.act(&format!("{read}{message}juliet receives nothing\njuliet disconnects\n"));
     node.act(&format!("{read}juliet receives nothing\n"));
-    assert!(node.signal("TERM").success());
+    node.stop();
 }
 
 #[test]
@@ -226,18 +165,10 @@ fn sigterm_tells_two_hundred_clients_and_leaves_with_0() {
         + &lines("c# is disconnected by system-shutdown\n");
     let (play, stage) = (play(&text), node.stage());
     let clients = std::thread::spawn(move || act(&play, &stage));
-    let all = poll(|| (node.figure("throng_sessions ") == Some(200)).then_some(()));
+    let all = poll(PATIENCE, || (node.figure("throng_sessions ") == Some(200)).then_some(()));
     assert!(all.is_some() || clients.is_finished(), "{}", node.log());
-    let (mut process, log) = (node.process.take().expect("running"), node.log());
-    let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", process.id())]).status();
-    assert!(sent.expect("sh").success());
-    // 200 looks of 50 ms: ten seconds.
-    let mut looks = 0;
-    let status = poll(|| {
-        looks += 1;
-        process.try_wait().expect("a child")
-    });
-    assert!(status.expect("an end").success() && looks <= 200, "{looks} looks: {log}");
+    let took = node.stop();
+    assert!(took <= Duration::from_secs(10), "{took:?}: {}", node.log());
     clients.join().expect("the clients").expect("system-shutdown for each");
 }
 
@@ -246,10 +177,11 @@ fn the_first_start_without_a_file_prints_a_password_once() {
     let node = Node::new("first", "");
     let listen = format!("[{{kind='c2s', address='127.0.0.1:{}'}}]", node.port);
     let start = || {
-        let mut process =
-            node.command(&["serve"]).env("THRONG__LISTEN", &listen).spawn().expect("throng starts");
+        let mut command = node.program(&["serve"]);
+        command.env("THRONG__LISTEN", &listen).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = Guard(command.spawn().expect("throng starts"));
         let mut said = String::new();
-        for line in BufReader::new(process.stdout.take().expect("piped")).lines() {
+        for line in BufReader::new(process.0.stdout.take().expect("piped")).lines() {
             let line = line.expect("text");
             said += &format!("{line}\n");
             if line.starts_with("Stop with") {
@@ -258,9 +190,9 @@ fn the_first_start_without_a_file_prints_a_password_once() {
         }
         (process, said)
     };
-    let stop = |mut process: Child| {
-        let _ = Command::new("sh").args(["-c", &format!("kill -TERM {}", process.id())]).status();
-        assert!(process.wait().expect("a child").success());
+    let stop = |mut process: Guard| {
+        signal(process.0.id(), "TERM");
+        assert!(process.end("the node").success());
     };
     let (process, said) = start();
     let password = said.split("password ").nth(1).and_then(|rest| rest.split_whitespace().next());
@@ -281,8 +213,8 @@ fn the_first_start_without_a_file_prints_a_password_once() {
 
 #[test]
 fn check_lists_all_mistakes_and_usage_is_2() {
-    let mut node = Node::new("check", "");
-    let check = |node: &Node| node.run(&["check", "--config", "throng.toml"], "");
+    let node = Node::new("check", "");
+    let check = |node: &Node| node.run(&["check"]);
     let good = check(&node);
     assert!(good.status.success(), "{}", said(&good));
     // All that is wrong in the file is told at once; then all that is wrong around it.
@@ -310,10 +242,9 @@ fn check_lists_all_mistakes_and_usage_is_2() {
         said(&bad)
     );
     for usage in [&["serve", "--nonsense"][..], &["account"], &["account", "add"], &["dance"], &[]] {
-        let wrong = node.run(usage, "");
+        let wrong = node.program(usage).output().expect("throng starts");
         assert_eq!(wrong.status.code(), Some(2), "{usage:?}: {}", said(&wrong));
     }
-    node.process = None;
 }
 
 #[test]
@@ -326,7 +257,7 @@ fn accounts_are_kept_on_a_stopped_and_on_a_running_node() {
         let own = if running { "juliet" } else { "romeo" };
         let jid = format!("{own}@{DOMAIN}");
         node.account(&["add", &jid], "first\n");
-        let twice = node.run(&["account", "add", "--config", "throng.toml", &jid], "first");
+        let twice = node.run_with(&["account", "add", &jid], "first");
         assert!(
             twice.status.code() == Some(1) && said(&twice).contains("exists already"),
             "{}",
@@ -354,8 +285,7 @@ fn accounts_are_kept_on_a_stopped_and_on_a_running_node() {
         let list = node.account(&["list"], "");
         assert!(list.contains(&jid) && list.contains(&format!("{own}-5@{DOMAIN}")), "{list}");
         node.account(&["remove", &format!("{own}-14@{DOMAIN}")], "");
-        let gone =
-            node.run(&["account", "show", "--config", "throng.toml", &format!("{own}-14@{DOMAIN}")], "");
+        let gone = node.run(&["account", "show", &format!("{own}-14@{DOMAIN}")]);
         assert_eq!(gone.status.code(), Some(1), "{}", said(&gone));
     }
     node.act("client romeo is romeo/x\nclient juliet is juliet/x\nromeo connects\njuliet connects\n");
@@ -433,7 +363,7 @@ fn certificates_go_by_domain_and_are_read_again_when_replaced() {
     assert!(shows(&node, DOMAIN, &one) && shows(&node, "other.test", &two), "{}", node.log());
     assert!(!shows(&node, DOMAIN, &two));
     let new = certify(&node.folder, "one", DOMAIN);
-    assert!(poll(|| shows(&node, DOMAIN, &new).then_some(())).is_some(), "{}", node.log());
+    assert!(poll(PATIENCE, || shows(&node, DOMAIN, &new).then_some(())).is_some(), "{}", node.log());
     assert!(!shows(&node, DOMAIN, &one) && shows(&node, "other.test", &two));
 }
 
@@ -456,8 +386,7 @@ fn a_login_with_roster_and_presence_is_one_round_trip_to_sqlite() {
 }
 
 async fn round_trips() {
-    let folder = std::env::temp_dir().join(format!("throng-{}-trips", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
+    let folder = Folder::new("trips");
     let tasks = Tasks(tokio::runtime::Handle::current());
     let clock = Arc::new(base::clock::SystemClock::new());
     let url = format!("sqlite:{}", folder.join("throng.db").display());
@@ -535,13 +464,12 @@ async fn round_trips() {
         }
     }
     database.close().await;
-    let _ = fs::remove_dir_all(&folder);
 }
 
 #[test]
 fn commands_are_carried_out_through_the_socket() {
     let mut node = Node::new("commands", "");
-    let stopped = node.run(&["command", "--config", "throng.toml", "--list"], "");
+    let stopped = node.run(&["command", "--list"]);
     assert!(!stopped.status.success() && said(&stopped).contains("no node is running"), "{}", said(&stopped));
     node.start();
     let list = node.order(&["--list"], "");
@@ -563,7 +491,7 @@ fn commands_are_carried_out_through_the_socket() {
         (&["delete-user", "user=nobody@chat.test"], "there is no account"),
         (&["get-online-users-num", "--domain", "example.net"], "example.net is not served here"),
     ] {
-        let output = node.run(&[&["command", "--config", "throng.toml"], words].concat(), "secret-9\n");
+        let output = node.run_with(&[&["command"], words].concat(), "secret-9\n");
         assert!(!output.status.success() && said(&output).contains(part), "{words:?}: {}", said(&output));
         assert!(!said(&output).contains("secret-9"), "{}", said(&output));
     }
@@ -577,7 +505,7 @@ fn commands_are_carried_out_through_the_socket() {
     node.order(&["edit-admin", &format!("admin={romeo}")], "");
     node.order(&["restart", "delay=1"], "");
     let again = || node.log().matches("serves ").count() >= 2 && node.get("/readyz").is_some();
-    assert!(poll(|| again().then_some(())).is_some(), "not again: {}", node.log());
+    assert!(poll(PATIENCE, || again().then_some(())).is_some(), "not again: {}", node.log());
     assert!(node.log().contains("the administrators are those of the command edit-admin"), "{}", node.log());
     let log = node.log();
     for part in ["command who=\"operator\"", "add-user", "account disable", "edit-admin", "restart"] {
@@ -585,9 +513,7 @@ fn commands_are_carried_out_through_the_socket() {
     }
     assert!(!log.contains(PASSWORD), "{log}");
     node.order(&["shutdown", "delay=1"], "");
-    let mut process = node.process.take().expect("a node");
-    let status = poll(|| process.try_wait().expect("a child")).expect("it ends");
-    assert!(status.success(), "{}", node.log());
+    assert!(node.ended().success(), "{}", node.log());
 }
 
 /// What the plays show over memory is the same on a port, with the program, SQLite and a clock that nobody holds.
@@ -602,7 +528,7 @@ fn plays_go_the_same_on_a_port() {
 #[test]
 fn plays_go_the_same_by_websocket() {
     let node = Node::new("websocket", "");
-    let [https] = free_ports();
+    let [https] = ports::free();
     let listener = format!("[[listen]]\nkind = 'https'\naddress = '127.0.0.1:{https}'\n");
     all_plays(node, format!("wss://127.0.0.1:{https}/ws"), &listener);
 }

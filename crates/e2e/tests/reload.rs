@@ -14,94 +14,53 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::net::{Ipv4Addr, TcpStream};
+use std::ops::Deref;
 use std::time::Duration;
+
+use throng_e2e::{ports, said, signal};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "correct horse";
 
-/// A folder, its configuration and the node in it.
+/// A node, and where its doors are.
 struct Node {
-    folder: PathBuf,
+    node: throng_e2e::Node,
     port: u16,
     http: u16,
-    process: Option<Child>,
 }
 
 impl Node {
     /// A node with this configuration besides its listeners, and accounts.
     fn start(name: &str, more: &str, accounts: &[&str]) -> Node {
-        let folder = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        let ports = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
-        let [port, http] = ports.map(|l| l.local_addr().expect("a bound port").port());
-        let mut node = Node { folder, port, http, process: None };
+        let [port, http] = ports::free();
+        let mut node = Node { node: throng_e2e::Node::new(name), port, http };
         node.configure(more);
         for account in accounts {
-            node.good(&["account", "add", "--password", PASSWORD, account, "--config", "throng.toml"]);
+            node.add_account(account, PASSWORD);
         }
-        let log = fs::File::create(node.folder.join("log")).expect("a log");
-        let mut command = node.command(&["serve", "--config", "throng.toml"]);
-        command.stdout(log.try_clone().expect("a log")).stderr(log);
-        node.process = Some(command.spawn().expect("throng starts"));
-        assert!(
-            poll(|| TcpStream::connect((Ipv4Addr::LOCALHOST, node.port)).ok()).is_some(),
-            "{}",
-            node.log()
-        );
-        // The greeting comes when everything listens.
-        assert!(poll(|| node.log().contains("Stop with").then_some(())).is_some(), "{}", node.log());
+        node.node.start();
         node
     }
     fn configure(&self, more: &str) {
         let Node { port, http, .. } = self;
-        let text = format!(
+        self.node.configure(&format!(
             "data_dir = 'data'\n{more}\n[[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\ntls = 'off'\n\
              plain_without_tls = true\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
-        );
-        fs::write(self.folder.join("throng.toml"), text).expect("a configuration");
-    }
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(throng());
-        command.args(words).current_dir(&self.folder).stdin(Stdio::null());
-        command
-    }
-    fn run(&self, words: &[&str]) -> Output {
-        self.command(words).output().expect("throng ends")
-    }
-    /// What a command printed that must succeed.
-    fn good(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        assert!(output.status.success(), "{words:?}: {}\n{}", text(&output), self.log());
-        text(&output)
+        ));
     }
     fn reload(&self) -> String {
-        self.good(&["reload", "--config", "throng.toml"])
+        self.good(&["reload"])
     }
     fn hang_up(&self) {
-        let process = self.process.as_ref().expect("a running node").id();
-        let sent = Command::new("sh").args(["-c", &format!("kill -HUP {process}")]).status();
-        assert!(sent.expect("sh").success());
-    }
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
-    }
-    fn logged(&self, what: &str) {
-        assert!(poll(|| self.log().contains(what).then_some(())).is_some(), "no {what} in {}", self.log());
+        signal(self.pid(), "HUP");
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.folder);
-        }
+impl Deref for Node {
+    type Target = throng_e2e::Node;
+    fn deref(&self) -> &throng_e2e::Node {
+        &self.node
     }
 }
 
@@ -179,29 +138,6 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-fn throng() -> PathBuf {
-    let own = std::env::current_exe().expect("the path of the test");
-    let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
-    assert!(path.is_file(), "{} is missing: run `cargo build -p throng-server`", path.display());
-    path
-}
-
-fn text(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    text(&output.stdout) + &text(&output.stderr)
-}
-
-fn poll<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let glance = Duration::from_millis(50);
-    for _ in 0..PATIENCE.as_millis() / glance.as_millis() {
-        if let Some(seen) = look() {
-            return Some(seen);
-        }
-        std::thread::sleep(glance);
-    }
-    None
-}
-
 #[test]
 fn a_reload_reaches_live_sessions_and_says_what_needs_a_restart() {
     let both = "domains = ['a.test', 'b.test']\n";
@@ -234,7 +170,7 @@ fn a_reload_reaches_live_sessions_and_says_what_needs_a_restart() {
     }
     assert!(juliet.until("</stream:stream>").contains("<host-gone"));
     assert!(romeo.asks_time("a.test"), "others stay");
-    node.good(&["account", "add", "--password", PASSWORD, "paris@c.test", "--config", "throng.toml"]);
+    node.add_account("paris@c.test", PASSWORD);
     assert!(Client::login(&node, "paris@c.test").asks_time("c.test"));
     let mut late = Client::open(&node, "b.test");
     assert!(late.until("</stream:stream>").contains("<host-unknown"));
@@ -250,18 +186,18 @@ fn a_file_that_is_wrong_changes_nothing() {
     node.configure(
         "domains = ['a.test']\nadmin = 3\n[log]\nlevel = 'debug'\n[modules]\ntime = false\n[limits]\nidle = 5\n",
     );
-    let output = node.run(&["reload", "--config", "throng.toml"]);
+    let output = node.run(&["reload"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output);
+    let told = said(&output);
     for part in ["nothing was changed", "unknown key \"admin\"", "unknown key \"idle\" in [limits]"] {
-        assert!(said.contains(part), "no {part} in {said}");
+        assert!(told.contains(part), "no {part} in {told}");
     }
     assert!(romeo.asks_time("a.test"));
     // Not even TOML.
     fs::write(node.folder.join("throng.toml"), "data_dir = 'data'\ndomains = [").expect("a file");
-    let output = node.run(&["reload", "--config", "throng.toml"]);
+    let output = node.run(&["reload"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output).contains("is not valid TOML"), "{}", text(&output));
+    assert!(said(&output).contains("is not valid TOML"), "{}", said(&output));
     assert!(romeo.asks_time("a.test"));
     // SIGHUP says the same in the log.
     node.hang_up();
@@ -333,19 +269,18 @@ fn an_operator_sees_what_goes_on() {
     let mut romeo = Client::login(&node, "romeo@a.test");
     romeo.send("<presence/>");
     assert!(romeo.asks_time("a.test"));
-    let picture = node.good(&["top", "--once", "--config", "throng.toml"]);
+    let picture = node.good(&["top", "--once"]);
     assert!(picture.lines().count() <= 24 && picture.lines().all(|l| l.chars().count() <= 80), "{picture}");
     for part in ["users 1  sessions 1", "streams c2s 1", "messages in", "lag ", "q quits"] {
         assert!(picture.contains(part), "no {part} in:\n{picture}");
     }
-    let status: serde_json::Value =
-        serde_json::from_str(&node.good(&["status", "--json", "--config", "throng.toml"])).expect("JSON");
+    let status: serde_json::Value = serde_json::from_str(&node.good(&["status", "--json"])).expect("JSON");
     assert_eq!(status["logins_by_mechanism"]["PLAIN"], 1);
     assert_eq!(status["streams"]["c2s"], 1);
     assert!(status["cpu_seconds"].as_f64().expect("a number") > 0.0);
-    let lines = node.good(&["status", "--config", "throng.toml"]);
+    let lines = node.good(&["status"]);
     assert!(lines.contains("accounts online") && lines.contains("connections refused rate"), "{lines}");
-    let suites = node.good(&["check", "--compliance", "--config", "throng.toml"]);
+    let suites = node.good(&["check", "--compliance"]);
     assert!(suites.contains("Core, server: ") && suites.contains("module disco"), "{suites}");
     assert!(suites.contains("a [[listen]] has tls = \"off\""), "{suites}");
 }

@@ -4,6 +4,8 @@
 
 #[path = "../fuzz/body.rs"]
 mod body;
+#[path = "support/damage.rs"]
+mod damage;
 #[path = "../fuzz/websocket.rs"]
 mod websocket;
 
@@ -27,19 +29,13 @@ const PIECES: &[&str] = &[
 
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let pieces = prop::collection::vec(prop::sample::select(PIECES), 0..20);
-    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
-    (any::<u8>(), any::<bool>(), pieces, damage).prop_map(|(size, opened, pieces, damage)| {
+    (any::<u8>(), any::<bool>(), pieces, damage::damage()).prop_map(|(size, opened, pieces, damage)| {
         let mut bytes = vec![size % 40];
         if opened {
             bytes.extend(PIECES[1].as_bytes());
         }
         pieces.iter().for_each(|piece| bytes.extend(piece.as_bytes()));
-        for (at, byte) in damage {
-            let at = at.index(bytes.len());
-            if at > 0 {
-                bytes[at] = byte;
-            }
-        }
+        damage::apply(damage, &mut bytes, 1);
         bytes
     })
 }
@@ -61,20 +57,14 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     ];
     const FIRST: &[u8] = &[0x81, 0x81, 0x81, 0x81, 0x01, 0x00, 0x80, 0x80, 0x89, 0x8A, 0x88, 0xC1, 0x82];
     let frame = (prop::sample::select(FIRST), prop::sample::select(PAYLOADS));
-    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
-    (any::<u8>(), any::<u8>(), prop::collection::vec(frame, 0..15), damage).prop_map(
+    (any::<u8>(), any::<u8>(), prop::collection::vec(frame, 0..15), damage::damage()).prop_map(
         |(form, size, frames, damage)| {
             let mut bytes = vec![form & 2 | 1, size % 40];
             for (first, payload) in [(0x81, OPEN)].into_iter().chain(frames) {
                 bytes.extend([first, payload.len() as u8]);
                 bytes.extend(payload.as_bytes());
             }
-            for (at, byte) in damage {
-                let at = at.index(bytes.len());
-                if at > 1 {
-                    bytes[at] = byte;
-                }
-            }
+            damage::apply(damage, &mut bytes, 2);
             bytes
         },
     )

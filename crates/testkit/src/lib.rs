@@ -10,6 +10,7 @@ pub mod engine;
 pub mod play;
 pub mod same;
 pub mod tasks;
+pub mod tls;
 pub mod wire;
 
 pub use engine::{Client, Engine};

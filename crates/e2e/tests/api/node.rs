@@ -4,85 +4,47 @@
 //! The trap: a stale binary is tested as it is; `cargo build -p throng-server` comes first. What is missing on the machine
 //! is installed by `clients/setup.sh` or fails the test.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
+use std::ops::Deref;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use throng_e2e::{clients, ports, said};
 
 use crate::doors::{BAD, GOOD, body};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A folder, its configuration and the node in it.
+/// A node with an administrator and two users.
 struct Node {
-    folder: PathBuf,
+    node: throng_e2e::Node,
     http: u16,
-    process: Child,
-}
-
-fn throng() -> PathBuf {
-    let own = std::env::current_exe().expect("the path of the test");
-    let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
-    assert!(path.is_file(), "{} is missing: run `cargo build -p throng-server`", path.display());
-    path
-}
-
-fn said(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
-}
-
-fn run(folder: &Path, words: &[&str]) -> Output {
-    let mut command = Command::new(throng());
-    command.args(words).current_dir(folder).stdin(Stdio::null());
-    command.output().expect("throng runs")
 }
 
 impl Node {
     fn start(name: &str) -> Node {
-        let folder = std::env::temp_dir().join(format!("throng-api-{}-{name}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        let ports = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
-        let [c2s, http] = ports.map(|listener| listener.local_addr().expect("a bound port").port());
-        let text = format!(
+        let [c2s, http] = ports::free();
+        let mut node = throng_e2e::Node::new(&format!("api-{name}"));
+        node.configure(&format!(
             "domains = ['example.com']\nadmins = ['admin@example.com']\ndata_dir = 'data'\n[auth]\niterations = 4096\n\
              [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{c2s}'\ntls = 'off'\n\
              [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
-        );
-        fs::write(folder.join("throng.toml"), text).expect("a configuration");
+        ));
         for user in ["admin", "romeo", "juliet"] {
-            let user = format!("{user}@example.com");
-            let words =
-                ["account", "add", "--config", "throng.toml", &user, "--password", "R0m30 and juli3t"];
-            let output = run(&folder, &words);
-            assert!(output.status.success(), "{}", said(&output));
+            node.add_account(&format!("{user}@example.com"), "R0m30 and juli3t");
         }
-        let log = fs::File::create(folder.join("log")).expect("a log");
-        let mut command = Command::new(throng());
-        command.args(["serve", "--config", "throng.toml"]).current_dir(&folder);
-        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
-        let node = Node { folder, http, process: command.spawn().expect("throng starts") };
-        for _ in 0..PATIENCE.as_millis() / 50 {
-            if node.ask("GET", "/readyz", "", "").is_some_and(|(status, _)| status == 200) {
-                return node;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("not ready: {}", node.log());
+        node.start();
+        let node = Node { node, http };
+        let ready = node.ask("GET", "/readyz", "", "");
+        assert!(ready.as_ref().is_some_and(|(status, _)| *status == 200), "{ready:?}: {}", node.log());
+        node
     }
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
-    }
-    /// `throng …` with this node's configuration, which must succeed.
-    fn run(&self, words: &[&str]) -> String {
-        let output = run(&self.folder, words);
-        assert!(output.status.success(), "{words:?}: {}", said(&output));
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    /// A new token of this scope.
+    fn token(&self, name: &str, scope: &str) -> String {
+        self.good(&["token", "add", name, "--scope", scope]).trim().to_owned()
     }
     /// Status and body of an answer.
     fn ask(&self, method: &str, path: &str, secret: &str, body: &str) -> Option<(u16, String)> {
@@ -112,32 +74,27 @@ impl Node {
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.folder);
+impl Deref for Node {
+    type Target = throng_e2e::Node;
+    fn deref(&self) -> &throng_e2e::Node {
+        &self.node
     }
 }
 
 #[test]
 fn a_token_of_the_command_line_opens_the_api_until_it_is_removed() {
     let node = Node::start("tokens");
-    let config = ["--config", "throng.toml"];
-    let add = |name: &str, scope: &str| {
-        node.run(&[&["token", "add", name, "--scope", scope], &config[..]].concat())
-    };
-    let secret = add("backup", "read,accounts");
+    let secret = node.token("backup", "read,accounts");
     let status = |secret: &str| node.ask("GET", "/api/v1/accounts", secret, "").map(|a| a.0);
     assert_eq!(status(&secret), Some(200));
     assert_eq!(status("throng_forged"), Some(401));
-    let list = node.run(&[&["token", "list"], &config[..]].concat());
+    let list = node.good(&["token", "list"]);
     assert!(list.contains("backup") && list.contains("read,accounts") && !list.contains(&secret), "{list}");
-    let twice = run(&node.folder, &["token", "add", "backup", "--scope", "read", "--config", "throng.toml"]);
+    let twice = node.run(&["token", "add", "backup", "--scope", "read"]);
     assert!(!twice.status.success() && said(&twice).contains("already"), "{}", said(&twice));
-    let unknown = run(&node.folder, &["token", "add", "x", "--scope", "all", "--config", "throng.toml"]);
+    let unknown = node.run(&["token", "add", "x", "--scope", "all"]);
     assert!(said(&unknown).contains("the scopes are read, accounts"), "{}", said(&unknown));
-    node.run(&[&["token", "remove", "backup"], &config[..]].concat());
+    node.good(&["token", "remove", "backup"]);
     assert_eq!(status(&secret), Some(401), "at once, on a running node");
     let log = node.log();
     assert!(log.contains("token add") && !log.contains(&secret[7..]), "{log}");
@@ -146,7 +103,7 @@ fn a_token_of_the_command_line_opens_the_api_until_it_is_removed() {
 #[test]
 fn every_command_ends_alike_behind_the_socket_and_http() {
     let (by_socket, by_http) = (Node::start("socket"), Node::start("http"));
-    let secret = by_http.run(&["token", "add", "admin", "--scope", "admin", "--config", "throng.toml"]);
+    let secret = by_http.token("admin", "admin");
     // Nobody is online here.
     let offline = |name: &str| name == "end-user-session";
     for (name, values) in BAD.iter().chain(GOOD).filter(|(name, _)| !offline(name)) {
@@ -168,21 +125,18 @@ fn every_command_ends_alike_behind_the_socket_and_http() {
         }
     }
     // And the program itself.
-    let line = by_socket.run(&["command", "--config", "throng.toml", "get-registered-users-num"]);
-    assert_eq!(line, "The number of registered users: 3");
+    let line = by_socket.good(&["command", "get-registered-users-num"]);
+    assert_eq!(line.trim(), "The number of registered users: 3");
 }
 
 #[test]
 fn schemathesis_finds_no_answer_that_is_not_declared() {
-    let target = throng().parent().and_then(Path::parent).expect("target/debug").join("e2e");
-    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
-    let setup = Command::new(clients.join("setup.sh")).arg(&target).output().expect("setup.sh runs");
-    assert!(setup.status.success(), "{}", said(&setup));
+    let installed = clients::installed();
     let node = Node::start("schemathesis");
-    let secret = node.run(&["token", "add", "schemathesis", "--scope", "admin", "--config", "throng.toml"]);
-    let output = Command::new(target.join("schemathesis/bin/schemathesis"))
+    let secret = node.token("schemathesis", "admin");
+    let output = Command::new(installed.join("schemathesis/bin/schemathesis"))
         .args(["--config-file"])
-        .arg(clients.join("schemathesis/schemathesis.toml"))
+        .arg(clients::scripts().join("schemathesis/schemathesis.toml"))
         .args(["run", &format!("http://127.0.0.1:{}/api/v1/openapi.json", node.http)])
         .args(["--header", &format!("Authorization: Bearer {secret}")])
         .current_dir(&node.folder)

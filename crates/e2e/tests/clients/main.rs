@@ -28,14 +28,17 @@ mod space;
 mod web;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use throng_e2e::clients::{installed, scripts};
+use throng_e2e::process::inside;
+use throng_e2e::{poll, ports, signal};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse battery staple";
@@ -47,7 +50,6 @@ const START: Duration = Duration::from_secs(30);
 const DRAIN: Duration = Duration::from_secs(10);
 /// For all scenarios of one client, on a machine that does much else.
 const SCENARIOS: Duration = Duration::from_secs(300);
-const GLANCE: Duration = Duration::from_millis(50);
 
 #[test]
 fn slixmpp_over_starttls() {
@@ -103,7 +105,7 @@ fn xmppjs_extensions_over_direct_tls() {
 fn two_profanities_of_one_person() {
     let node = Node::start("profanities", Certificate::OfTheNode);
     let mut client = node.client(&python(), "starttls");
-    client.arg(clients().join("terminal/two.py")).env("PYTHONPATH", clients().join("slixmpp"));
+    client.arg(scripts().join("terminal/two.py")).env("PYTHONPATH", scripts().join("slixmpp"));
     node.play(&mut client, "ok let_the_friend_speak_again\n");
     node.stop();
 }
@@ -120,21 +122,21 @@ fn profanity_over_direct_tls() {
 
 fn slixmpp(transport: &str) {
     let node = Node::start(&format!("slixmpp-{transport}"), Certificate::Signed);
-    let script = clients().join("slixmpp/scenarios.py");
+    let script = scripts().join("slixmpp/scenarios.py");
     node.play(node.client(&python(), transport).arg(script), "ok login\n");
     node.stop();
 }
 
 fn slixmpp_extensions(transport: &str) {
     let node = Node::start(&format!("slixmpp-more-{transport}"), Certificate::Signed);
-    let script = clients().join("slixmpp/extensions.py");
+    let script = scripts().join("slixmpp/extensions.py");
     node.play(node.client(&python(), transport).arg(script), "ok foreign_sessions_are_not_resumed\n");
     node.stop();
 }
 
 fn nbxmpp(transport: &str) {
     let node = Node::start(&format!("nbxmpp-{transport}"), Certificate::Signed);
-    let script = clients().join("nbxmpp/scenarios.py");
+    let script = scripts().join("nbxmpp/scenarios.py");
     let python = installed().join("gvenv/bin/python");
     let last = "ok what_was_sent_in_vain_comes_after_the_resumption\n";
     node.play(node.client(&python, transport).arg(script), last);
@@ -146,7 +148,7 @@ fn xmppjs(transport: &str) {
     // The partner of another library leaves when its standard input ends: at the latest with this process.
     let mut partner = node
         .client(&python(), transport)
-        .arg(clients().join("slixmpp/peer.py"))
+        .arg(scripts().join("slixmpp/peer.py"))
         .env("XMPP_USER_A", USERS[2])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -162,7 +164,7 @@ fn xmppjs(transport: &str) {
         panic!("the partner did not log in: {ready}{}", node.words());
     };
     let mut client = node.client(&installed().join("bin/node"), transport);
-    client.arg(clients().join("xmppjs/scenarios.js"));
+    client.arg(scripts().join("xmppjs/scenarios.js"));
     client.env("XMPP_PEER", address.trim()).env("XMPP_MODULES", installed().join("xmppjs"));
     node.play(&mut client, "ok friends_and_chat_with_slixmpp\n");
     drop(partner.stdin.take());
@@ -174,7 +176,7 @@ fn xmppjs(transport: &str) {
 fn xmppjs_extensions(transport: &str) {
     let node = Node::start(&format!("xmppjs-more-{transport}"), Certificate::Signed);
     let mut client = node.client(&installed().join("bin/node"), transport);
-    client.arg(clients().join("xmppjs/extensions.js")).env("XMPP_MODULES", installed().join("xmppjs"));
+    client.arg(scripts().join("xmppjs/extensions.js")).env("XMPP_MODULES", installed().join("xmppjs"));
     node.play(&mut client, "ok profile_and_storage\n");
     node.stop();
 }
@@ -182,7 +184,7 @@ fn xmppjs_extensions(transport: &str) {
 fn profanity(transport: &str) {
     let node = Node::start(&format!("profanity-{transport}"), Certificate::OfTheNode);
     let mut client = node.client(&python(), transport);
-    client.arg(clients().join("terminal/profanity.py")).env("PYTHONPATH", clients().join("slixmpp"));
+    client.arg(scripts().join("terminal/profanity.py")).env("PYTHONPATH", scripts().join("slixmpp"));
     node.play(&mut client, "ok log_out\n");
     node.stop();
 }
@@ -196,18 +198,15 @@ enum Certificate {
     OfTheNode,
 }
 
-/// A running `throng serve` and its folder. The folder goes when the test succeeds and stays for the reader when not.
+/// A node that all clients can use, and where its doors are.
 struct Node {
-    folder: PathBuf,
+    node: throng_e2e::Node,
     certificate: Certificate,
-    /// Network namespace that it runs in, and clients that are started by it.
-    space: Option<String>,
     address: Ipv4Addr,
     starttls: u16,
     tls: u16,
     http: u16,
     https: u16,
-    process: Child,
 }
 
 impl Node {
@@ -217,13 +216,12 @@ impl Node {
 
     /// The same in a network namespace, at an address of it.
     fn start_in(space: Option<String>, address: Ipv4Addr, name: &str, certificate: Certificate) -> Self {
-        // Short, for the path of the node's control socket has room for a hundred bytes.
-        let folder = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
-        fs::create_dir_all(&folder).expect("make the test's folder");
-        let [starttls, tls, http, https] = free_ports();
+        let mut node = throng_e2e::Node::inside(space, name);
+        let folder = &node.folder;
+        let [starttls, tls, http, https] = ports::free();
         let files = match certificate {
             Certificate::Signed => {
-                sign_certificate(&folder);
+                sign_certificate(folder);
                 format!("[tls]\ncertificate = '{0}/cert.pem'\nkey = '{0}/key.pem'\n", folder.display())
             }
             Certificate::OfTheNode => String::new(),
@@ -237,43 +235,12 @@ impl Node {
             folder.display(),
             USERS[0]
         );
-        let config = folder.join("throng.toml");
-        fs::write(&config, text).expect("write the configuration");
+        node.configure(&text);
         for user in USERS {
-            add_account(&config, user);
+            node.good_with(&["account", "add", &format!("{user}@{DOMAIN}")], &format!("{PASSWORD}\n"));
         }
-        let log = File::create(folder.join("throng.log")).expect("make the log");
-        let process = inside(space.as_deref(), &throng())
-            .arg("serve")
-            .arg("--config")
-            .arg(&config)
-            .current_dir(&folder)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("share the log"))
-            .stderr(log)
-            .spawn()
-            .expect("start throng serve");
-        let mut node = Self { folder, certificate, space, address, starttls, tls, http, https, process };
-        node.await_listeners();
-        node
-    }
-
-    fn await_listeners(&mut self) {
-        let config = self.folder.join("throng.toml");
-        let up = |port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
-        let local = self.space.is_none();
-        let ports = [self.starttls, self.tls, self.http, self.https];
-        // The control socket is a file, and so within reach from every namespace.
-        let listens = || if local { ports.into_iter().all(up) } else { answers_commands(&config) };
-        let answers = poll(START, || {
-            let ended = self.process.try_wait().expect("look at throng");
-            (ended.is_some() || listens()).then_some(ended)
-        });
-        match answers {
-            Some(None) => {}
-            Some(Some(status)) => panic!("throng serve ended with {status}{}", self.words()),
-            None => panic!("throng serve does not listen after {START:?}{}", self.words()),
-        }
+        node.start();
+        Self { node, certificate, address, starttls, tls, http, https }
     }
 
     fn file(&self, name: &str) -> File {
@@ -283,7 +250,7 @@ impl Node {
     /// A command with the settings that the clients share; they are explained in `clients/slixmpp/harness.py`.
     fn client(&self, program: &Path, transport: &str) -> Command {
         let port = if transport == "tls" { self.tls } else { self.starttls };
-        let mut command = inside(self.space.as_deref(), program);
+        let mut command = inside(self.space(), program);
         command
             .env("XMPP_HOST", self.address.to_string())
             .env("XMPP_PORT", port.to_string())
@@ -319,7 +286,7 @@ impl Node {
     /// All that was printed by anybody, for the message of a failure; what failed comes last.
     fn words(&self) -> String {
         let mut words = String::new();
-        for name in ["throng.log", "partner.log", "client.log"] {
+        for name in ["log", "partner.log", "client.log"] {
             let path = self.folder.join(name);
             if let Ok(text) = fs::read(&path) {
                 words += &format!("\n--- {}\n{}", path.display(), String::from_utf8_lossy(&text));
@@ -330,43 +297,16 @@ impl Node {
 
     /// Ends the node as an operator does.
     fn stop(mut self) {
-        let status = end(&mut self.process, DRAIN);
-        assert!(status.success(), "throng serve left with {status} after SIGTERM{}", self.words());
-        fs::remove_dir_all(&self.folder).expect("remove the test's folder");
+        let took = self.node.stop();
+        assert!(took <= DRAIN, "throng serve took {took:?} to leave after SIGTERM{}", self.words());
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        // After a failure only; `stop` has waited already.
-        if let Ok(None) = self.process.try_wait() {
-            end(&mut self.process, DRAIN);
-        }
+impl Deref for Node {
+    type Target = throng_e2e::Node;
+    fn deref(&self) -> &throng_e2e::Node {
+        &self.node
     }
-}
-
-/// A program, in a network namespace if one is named. The process that is started is the program's own.
-fn inside(space: Option<&str>, program: &Path) -> Command {
-    let Some(space) = space else { return Command::new(program) };
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", space]).arg(program);
-    command
-}
-
-fn answers_commands(config: &Path) -> bool {
-    let output = Command::new(throng()).args(["status", "--json", "--config"]).arg(config).output();
-    output.is_ok_and(|output| output.status.success())
-}
-
-/// Looks again and again until there is something, or gives up.
-fn poll<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    for _ in 0..patience.as_millis() / GLANCE.as_millis() {
-        if let Some(seen) = look() {
-            return Some(seen);
-        }
-        std::thread::sleep(GLANCE);
-    }
-    None
 }
 
 fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
@@ -375,47 +315,11 @@ fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
 
 /// SIGTERM, patience, SIGKILL.
 fn end(child: &mut Child, patience: Duration) -> ExitStatus {
-    // The shell's kill, for /bin/kill is not on every machine.
-    let sent = Command::new("sh").args(["-c", "kill -TERM \"$1\"", "sh", &child.id().to_string()]).status();
-    sent.expect("run sh");
+    signal(child.id(), "TERM");
     wait(child, patience).unwrap_or_else(|| {
         child.kill().expect("kill a child");
         child.wait().expect("wait for a child")
     })
-}
-
-/// Ports that were free a moment ago; another process may take one before the node does.
-fn free_ports() -> [u16; 4] {
-    // All at once, so that no two are the same.
-    let listeners = [(); 4].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port"));
-    listeners.map(|listener| listener.local_addr().expect("a bound address").port())
-}
-
-fn add_account(config: &Path, user: &str) {
-    let mut command = Command::new(throng())
-        .args(["account", "add", "--config"])
-        .arg(config)
-        .arg(format!("{user}@{DOMAIN}"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("start throng account add");
-    let mut input = command.stdin.take().expect("piped");
-    // A command that fails early closes its end; its own words say more than the broken pipe.
-    let _ = writeln!(input, "{PASSWORD}");
-    drop(input);
-    let output = command.wait_with_output().expect("wait for throng account add");
-    assert!(output.status.success(), "throng account add {user}: {}", said(&output));
-}
-
-fn said(output: &Output) -> String {
-    format!(
-        "{}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
 }
 
 /// An authority, and a certificate of its for the domain and the address that the clients connect to
@@ -440,29 +344,6 @@ fn sign_certificate(folder: &Path) {
     write("authority.pem", root.pem());
     write("cert.pem", certificate.pem());
     write("key.pem", key.serialize_pem());
-}
-
-/// The binary under test, beside the folder of the test's own executable.
-fn throng() -> PathBuf {
-    let own = std::env::current_exe().expect("the path of the test");
-    let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
-    assert!(path.is_file(), "{} is missing: run `cargo build -p throng-server`", path.display());
-    path
-}
-
-fn clients() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
-}
-
-/// The folder of the installed clients; the first who asks installs what is missing.
-fn installed() -> &'static Path {
-    static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
-    INSTALLED.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder").join("e2e");
-        let setup = Command::new(clients().join("setup.sh")).arg(&folder).output().expect("run setup.sh");
-        assert!(setup.status.success(), "setup.sh: {}", said(&setup));
-        folder
-    })
 }
 
 fn python() -> PathBuf {

@@ -8,7 +8,9 @@
 
 use std::process::Command;
 
-use crate::{Certificate, Node, clients, installed};
+use throng_e2e::clients::{installed, scripts};
+
+use crate::{Certificate, Node};
 
 #[test]
 fn strophe_over_websocket() {
@@ -63,7 +65,7 @@ fn chat(node: Node, url: impl Fn(&Node) -> String) {
 fn strophe(transport: &str, scheme: &str, path: &str) {
     let node = Node::start(&format!("strophe-{transport}"), Certificate::Signed);
     let mut client = node.client(&installed().join("bin/node"), transport);
-    client.arg(clients().join("strophe/node.js"));
+    client.arg(scripts().join("strophe/node.js"));
     client.env("XMPP_URL", format!("{scheme}://{}:{}/{path}", node.address, node.https));
     client.env("XMPP_MODULES", installed().join("strophe"));
     node.play(&mut client, "ok an_unknown_session_is_not_taken_up\n");
@@ -73,7 +75,7 @@ fn strophe(transport: &str, scheme: &str, path: &str) {
 fn xmppjs(script: &str, name: &str, last: &str) {
     let node = Node::start(name, Certificate::Signed);
     let mut client = node.client(&installed().join("bin/node"), "websocket");
-    client.arg(clients().join("xmppjs").join(script));
+    client.arg(scripts().join("xmppjs").join(script));
     client.env("XMPP_URL", format!("wss://{}:{}/ws", node.address, node.https));
     client.env("XMPP_MODULES", installed().join("xmppjs"));
     node.play(&mut client, last);
@@ -84,7 +86,7 @@ impl Node {
     /// A script of `clients/browser` with the addresses of this node.
     fn browser(&self, script: &str) -> Command {
         let mut command = self.client(&installed().join("bin/node"), "websocket");
-        command.arg(clients().join("browser").join(script));
+        command.arg(scripts().join("browser").join(script));
         command.env("CHAT_URL", format!("http://{}:{}", self.address, self.http));
         command.env("CHAT_URL_TLS", format!("https://{}:{}", self.address, self.https));
         command.env("BROWSER_MODULES", installed().join("browser"));

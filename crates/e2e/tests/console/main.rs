@@ -9,24 +9,19 @@
 #![allow(
     clippy::expect_used,
     clippy::panic,
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
     clippy::print_stdout,
-    reason = "the lints exempt functions marked as tests, not what those call; time here is the machine's"
+    reason = "the lints exempt functions marked as tests, not what those call"
 )]
 
-#[path = "../load/node.rs"]
-#[allow(dead_code, reason = "the tests of the load generator need more of it")]
-mod node;
-
-use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpStream};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use node::{DOMAIN, Guard, PASSWORD, folder, free_ports, program, said, wait};
 use serde_json::json;
+use throng_e2e::{Node, clients, ports, program, said};
 
+const DOMAIN: &str = "chat.test";
+const PASSWORD: &str = "correct horse";
 const ADMIN: &str = "admin";
 const ADMIN_PASSWORD: &str = "the friar's own";
 /// Accounts `u0`, `u1` …
@@ -47,21 +42,12 @@ users = "connections"
 steps = ["login", "presence", { meanwhile = { do = [{ every = "1s", message = { to = "random" } }] } }]
 "#;
 
-/// Where the scripts are, and where what they need is installed.
-fn clients() -> (PathBuf, PathBuf) {
-    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
-    let installed = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder").join("e2e");
-    let setup = Command::new(clients.join("setup.sh")).arg(&installed).output().expect("run setup.sh");
-    assert!(setup.status.success(), "setup.sh: {}", said(&setup));
-    (clients, installed)
-}
-
 #[test]
 fn the_page_computes_what_it_shows() {
-    let (clients, installed) = clients();
+    let (scripts, installed) = (clients::scripts(), clients::installed());
     let console = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../console");
     let output = Command::new(installed.join("bin/node"))
-        .arg(clients.join("browser/console_values.js"))
+        .arg(scripts.join("browser/console_values.js"))
         .arg(console)
         .output()
         .expect("node starts");
@@ -71,39 +57,21 @@ fn the_page_computes_what_it_shows() {
 
 #[test]
 fn an_operator_works_with_the_page() {
-    let (clients, installed) = clients();
+    let (scripts, installed) = (clients::scripts(), clients::installed());
 
-    let place = folder("console");
-    let [port, http] = free_ports();
-    let text = format!(
+    let mut throng = Node::new("console");
+    let [port, http] = ports::free();
+    throng.configure(&format!(
         "domains = ['{DOMAIN}']\nadmins = ['{ADMIN}@{DOMAIN}']\ndata_dir = 'data'\n\
          [auth]\niterations = 4096\n[limits]\nlogin_failures_per_pair = 5\n\
          [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\ntls = 'optional'\n\
          [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
-    );
-    fs::write(place.join("throng.toml"), text).expect("a configuration");
-    fs::write(place.join("plan.toml"), PLAN).expect("a plan");
-    let run = |words: &[&str]| {
-        let output = program(None, words).args(["--config", "throng.toml"]).current_dir(&place).output();
-        let output = output.expect("throng starts");
-        assert!(output.status.success(), "{words:?}: {}", said(&output));
-    };
+    ));
+    fs::write(throng.folder.join("plan.toml"), PLAN).expect("a plan");
     let count = ACCOUNTS.to_string();
-    run(&["account", "bulk", "--prefix", "u", "--count", &count, "--password", PASSWORD]);
-    run(&["account", "add", &format!("{ADMIN}@{DOMAIN}"), "--password", ADMIN_PASSWORD]);
-
-    let log = File::create(place.join("log")).expect("a log");
-    let mut command = program(None, &["serve", "--config", "throng.toml"]);
-    command.current_dir(&place).stdin(Stdio::null());
-    command.stdout(log.try_clone().expect("a log")).stderr(log);
-    let mut throng = Guard(command.spawn().expect("throng starts"));
-    let words = || fs::read_to_string(place.join("log")).unwrap_or_default();
-    wait("the node", || {
-        let ended = throng.0.try_wait().expect("a child");
-        assert!(ended.is_none(), "the node ended: {}", words());
-        let up = |port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
-        (up(port) && up(http)).then_some(())
-    });
+    throng.good(&["account", "bulk", "--prefix", "u", "--count", &count, "--password", PASSWORD]);
+    throng.add_account(&format!("{ADMIN}@{DOMAIN}"), ADMIN_PASSWORD);
+    throng.start();
 
     let target = format!("127.0.0.1:{port}");
     let mut load =
@@ -115,9 +83,9 @@ fn an_operator_works_with_the_page() {
         .collect();
     let kept = std::env::var_os("CONSOLE_PICTURES").map(PathBuf::from);
     let output = Command::new(installed.join("bin/node"))
-        .arg(clients.join("browser/console.js"))
-        .arg(kept.unwrap_or_else(|| place.join("pictures")))
-        .current_dir(&place)
+        .arg(scripts.join("browser/console.js"))
+        .arg(kept.unwrap_or_else(|| throng.folder.join("pictures")))
+        .current_dir(&throng.folder)
         .env("BROWSER_MODULES", installed.join("browser"))
         .env("XMPP_MODULES", installed.join("xmppjs"))
         .env("CONSOLE_URL", format!("http://127.0.0.1:{http}"))
@@ -133,10 +101,8 @@ fn an_operator_works_with_the_page() {
         .output()
         .expect("node starts");
     let told = said(&output);
-    assert!(output.status.success(), "{}\n{told}", place.display());
+    assert!(output.status.success(), "{}\n{told}", throng.folder.display());
     let last = "ok wrong_passwords_are_limited";
     assert!(told.contains(last), "it stopped before the end: {told}");
     println!("{told}");
-    drop(throng);
-    fs::remove_dir_all(&place).expect("remove the test's folder");
 }

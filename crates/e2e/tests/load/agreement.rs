@@ -1,6 +1,8 @@
 //! The generator's account of a run against the node's own.
 
-use crate::node::{Guard, Node, signal, turn, wait};
+use throng_e2e::{Guard, signal, wait};
+
+use crate::node::{Node, turn};
 use crate::relay::Relay;
 use crate::run::Run;
 

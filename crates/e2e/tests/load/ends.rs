@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::node::{Guard, Node, said, signal, wait};
+use throng_e2e::{Guard, said, signal, wait};
+
+use crate::node::Node;
 use crate::run::Run;
 
 /// Users who talk until somebody ends it.

@@ -7,7 +7,9 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Output};
 
-use crate::node::{Node, PASSWORD, folder, free_ports, program, said};
+use throng_e2e::{Folder, ports, program, said};
+
+use crate::node::{Node, PASSWORD};
 use crate::run::Run;
 
 /// Where a server would be; whoever connects is seen.
@@ -49,7 +51,8 @@ fn names_that_are_not_known_come_with_the_nearest_that_is() {
     refused(load(&["tigase-300", "--target", &target]), &silent, &["did you mean \"tigase-30k\"?"]);
     refused(load(&["idel", "--target", &target]), &silent, &["did you mean \"idle\"?"]);
     // All mistakes of a plan at once, each with its line.
-    let plan = folder("unknown").join("plan.toml");
+    let folder = Folder::new("unknown");
+    let plan = folder.join("plan.toml");
     let text = "[options]\nholt = '1s'\n[[phase]]\nrate = 1\nusers = 1\n[[session]]\nsteps = ['login', 'presense']\n";
     fs::write(&plan, text).expect("a plan");
     let plan_name = plan.to_string_lossy().into_owned();
@@ -61,13 +64,12 @@ fn names_that_are_not_known_come_with_the_nearest_that_is() {
     refused(load(&["missing.toml", "--target", &target]), &silent, &["missing.toml", "cannot be read"]);
     refused(load(&["idle", "--conections", "5"]), &silent, &["--connections"]);
     refused(load(&[]), &silent, &["--list"]);
-    let _ = fs::remove_dir_all(plan.parent().expect("a folder"));
 }
 
 #[test]
 fn a_server_that_is_not_there_is_found_before_a_worker_is_started() {
     let silent = Silent::new();
-    let [port] = free_ports();
+    let [port] = ports::free();
     let target = format!("127.0.0.1:{port}");
     refused(load(&["idle", "--target", &target]), &silent, &["nobody answers at", &target, "--target"]);
     let unknown = ["idle", "--target", "nowhere.invalid:5222"];
@@ -130,9 +132,7 @@ fn accounts_that_do_not_exist_stop_the_run_at_the_first_login() {
     assert_eq!(refused() - before, 20, "{}", report.told());
 
     // With the accounts there, the same command does.
-    let made = ["account", "bulk", "--config", "throng.toml", "--prefix", "u", "--count", "20"];
-    let made = node.run(&[&made[..], &["--password", PASSWORD]].concat());
-    assert!(made.status.success(), "{}", said(&made));
+    node.good(&["account", "bulk", "--prefix", "u", "--count", "20", "--password", PASSWORD]);
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert_eq!(Run::read(&node.folder.join("out")).count("logins"), 20);
@@ -142,7 +142,7 @@ fn accounts_that_do_not_exist_stop_the_run_at_the_first_login() {
 #[test]
 fn a_worker_needs_the_token_and_a_controller() {
     let node = Node::start("token", 1);
-    let [port] = free_ports();
+    let [port] = ports::free();
     let join = format!("127.0.0.1:{port}");
     let worker = |token: &str, patience: &str| {
         program(None, &["load", "worker", "--join", &join, "--patience", patience])

@@ -6,7 +6,9 @@ use std::net::Ipv4Addr;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::node::{Guard, Node, program, said, signal, turn, wait};
+use throng_e2e::{Guard, program, said, signal, wait};
+
+use crate::node::{Node, turn};
 use crate::run::Run;
 use crate::space::{Wires, as_root};
 

@@ -4,12 +4,13 @@
 //! failing test leaves behind.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use throng_e2e::{clients, said};
 
-use crate::node::{Node, said, turn};
+use crate::node::{Node, turn};
 use crate::run::Run;
 
 #[test]
@@ -91,13 +92,9 @@ fn number(value: &Value) -> f64 {
 
 /// What the browser saw of a page; pictures go to `looks`.
 fn look(page: &Path, looks: &Path) -> Value {
-    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
-    let installed = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder").join("e2e");
-    let setup = Command::new(clients.join("setup.sh")).arg(&installed).output().expect("run setup.sh");
-    assert!(setup.status.success(), "setup.sh: {}", said(&setup));
-    let node: PathBuf = installed.join("bin/node");
-    let mut command = Command::new(node);
-    command.arg(clients.join("browser/look.js")).arg(page).arg(looks);
+    let installed = clients::installed();
+    let mut command = Command::new(installed.join("bin/node"));
+    command.arg(clients::scripts().join("browser/look.js")).arg(page).arg(looks);
     let output = command.env("BROWSER_MODULES", installed.join("browser")).output().expect("node starts");
     assert!(output.status.success(), "look.js: {}", said(&output));
     serde_json::from_slice(&output.stdout).expect("JSON")

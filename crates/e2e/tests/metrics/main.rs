@@ -13,21 +13,21 @@
     reason = "the lints exempt functions marked as tests, not what those call"
 )]
 
-#[path = "../load/node.rs"]
-#[allow(dead_code, reason = "made for the tests of `throng load`, which use all of it")]
-#[allow(clippy::disallowed_methods, reason = "it waits for another process, and no longer than so long")]
-mod node;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use node::{DOMAIN, Guard, PASSWORD, folder, free_ports, program, said, wait};
 use serde_json::Value;
+use throng_e2e::wait::LONG;
+use throng_e2e::{Guard, ports, said, wait};
+
+const DOMAIN: &str = "chat.test";
+const PASSWORD: &str = "correct horse";
 
 /// Where the repository begins.
 fn root() -> PathBuf {
@@ -55,7 +55,7 @@ fn promtool_takes_the_configuration_and_the_alerts_ring_when_they_should() {
 /// One request over HTTP/1.0, so that the answer is not in chunks: status, head and body.
 fn ask(port: u16, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the port");
-    stream.set_read_timeout(Some(node::PATIENCE)).expect("a limit");
+    stream.set_read_timeout(Some(LONG)).expect("a limit");
     let length = body.len();
     write!(
         stream,
@@ -77,31 +77,23 @@ fn json(port: u16, path: &str, headers: &str) -> Value {
 
 /// A node with twenty accounts of whom the first is the administrator.
 struct Node {
-    folder: PathBuf,
+    node: throng_e2e::Node,
     http: u16,
     clients: u16,
-    _process: Guard,
 }
 
 impl Node {
     fn start(name: &str) -> Node {
-        let ([clients, http], folder) = (free_ports(), folder(name));
-        let text = format!(
+        let [clients, http] = ports::free();
+        let mut node = throng_e2e::Node::new(name);
+        node.configure(&format!(
             "domains = ['{DOMAIN}']\nadmins = ['u0@{DOMAIN}']\ndata_dir = 'data'\n[auth]\niterations = 4096\n\
              [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{clients}'\ntls = 'off'\n\
              [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
-        );
-        fs::write(folder.join("throng.toml"), text).expect("a configuration");
-        let words = ["account", "bulk", "--config", "throng.toml", "--prefix", "u", "--count", "20"];
-        let mut made = program(None, &words);
-        let made = made.args(["--password", PASSWORD]).current_dir(&folder).output().expect("throng");
-        assert!(made.status.success(), "{}", said(&made));
-        let log = fs::File::create(folder.join("log")).expect("a log");
-        let mut serve = program(None, &["serve", "--config", "throng.toml"]);
-        serve.current_dir(&folder).stdin(Stdio::null()).stderr(log).stdout(Stdio::null());
-        let process = Guard(serve.spawn().expect("throng starts"));
-        wait("the node", || TcpStream::connect((Ipv4Addr::LOCALHOST, http)).ok());
-        Node { folder, http, clients, _process: process }
+        ));
+        node.good(&["account", "bulk", "--prefix", "u", "--count", "20", "--password", PASSWORD]);
+        node.start();
+        Node { node, http, clients }
     }
 
     /// Twenty users log in and talk for three seconds, and five have no account.
@@ -113,9 +105,9 @@ impl Node {
         fs::write(self.folder.join("life.toml"), plan).expect("a plan");
         let target = format!("127.0.0.1:{}", self.clients);
         let words = ["load", "life.toml", "-n", "25", "--workers", "1", "--quiet", "--plain", "--out", "out"];
-        let mut load = program(None, &words);
+        let mut load = self.program(&words);
         load.args(["--target", &target, "--domain", DOMAIN]).env("THRONG_LOAD_PASSWORD", PASSWORD);
-        let output = load.current_dir(&self.folder).stdin(Stdio::null()).output().expect("throng load");
+        let output = load.output().expect("throng load");
         assert!(output.status.success(), "{}", said(&output));
     }
 
@@ -131,11 +123,10 @@ impl Node {
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.folder);
-        }
+impl Deref for Node {
+    type Target = throng_e2e::Node;
+    fn deref(&self) -> &throng_e2e::Node {
+        &self.node
     }
 }
 
@@ -230,9 +221,9 @@ fn sessions_are_counted_by_transport_from_the_first_to_the_last() {
     ] {
         let words =
             ["load", "stay.toml", "-n", "10", "--workers", "1", "--quiet", "--plain", "--out", transport];
-        let mut load = program(None, &words);
+        let mut load = node.program(&words);
         load.args(["--target", &target, "--domain", DOMAIN]).env("THRONG_LOAD_PASSWORD", PASSWORD);
-        load.current_dir(&node.folder).stdin(Stdio::null()).stdout(Stdio::null());
+        load.stdout(Stdio::null());
         let mut load = Guard(load.spawn().expect("throng load"));
         let gauge = |name: &str| format!("throng_sessions_connected{{transport=\"{name}\"}}");
         wait(transport, || (count(&gauge(transport)) == 10.0).then_some(()));
@@ -287,7 +278,7 @@ fn a_prometheus_reads_the_node_and_knows_what_dashboard_and_alerts_ask_for() {
     let config = config.replace("localhost:5280", &format!("127.0.0.1:{}", node.http)).replace("15s", "1s");
     fs::write(folder.join("prometheus.yml"), config).expect("a configuration");
     fs::write(folder.join("alerts.yml"), read("contrib/prometheus/alerts.yml")).expect("rules");
-    let [port] = free_ports();
+    let [port] = ports::free();
     let log = fs::File::create(folder.join("log")).expect("a log");
     let mut command = Command::new("prometheus");
     command.args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"]);
@@ -434,14 +425,12 @@ fn the_overview_moves_with_the_node_and_the_log_has_what_was_done() {
     let (status, ..) = ask(node.http, "POST", "/api/v1/reload", &cookie, "");
     assert_eq!(status, 403);
     let text = fs::read_to_string(node.folder.join("throng.toml")).expect("the configuration");
-    fs::write(node.folder.join("throng.toml"), format!("{text}[modules]\ntime = false\n"))
-        .expect("a configuration");
+    node.configure(&format!("{text}[modules]\ntime = false\n"));
     let headers = format!("{cookie}X-CSRF-Token: {csrf}\r\n");
     let (status, _, body) = ask(node.http, "POST", "/api/v1/reload", &headers, "");
     assert_eq!(status, 200, "{body}");
     assert!(body.contains("modules of chat.test: time"), "{body}");
-    fs::write(node.folder.join("throng.toml"), format!("{text}[modules]\ntyme = false\n"))
-        .expect("a configuration");
+    node.configure(&format!("{text}[modules]\ntyme = false\n"));
     let (status, _, body) = ask(node.http, "POST", "/api/v1/reload", &headers, "");
     assert_eq!(status, 409, "{body}");
     assert!(body.contains("did you mean") && body.contains("time"), "{body}");

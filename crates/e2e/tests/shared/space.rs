@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use throng_e2e::said;
+
 /// Namespaces on one bridge. They go with the value, also when the test fails.
 pub(crate) struct Wires {
     name: String,
@@ -48,11 +50,6 @@ impl Drop for Wires {
             panic!("the namespaces stay: {}", said(&output));
         }
     }
-}
-
-fn said(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
 fn script(words: &[&str]) -> Output {

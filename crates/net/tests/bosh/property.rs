@@ -4,6 +4,8 @@ use crate::world::*;
 
 #[path = "../../fuzz/bosh_body.rs"]
 mod bosh_body;
+#[path = "../support/damage.rs"]
+mod damage;
 
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -210,16 +212,10 @@ const PIECES: &[&str] = &[
 
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let pieces = prop::collection::vec(prop::sample::select(PIECES), 0..20);
-    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
-    (0..4_u8, pieces, damage).prop_map(|(mode, pieces, damage)| {
+    (0..4_u8, pieces, damage::damage()).prop_map(|(mode, pieces, damage)| {
         let mut bytes = vec![mode];
         pieces.iter().for_each(|piece| bytes.extend(piece.as_bytes()));
-        for (at, byte) in damage {
-            let at = at.index(bytes.len());
-            if at > 0 {
-                bytes[at] = byte;
-            }
-        }
+        damage::apply(damage, &mut bytes, 1);
         bytes
     })
 }

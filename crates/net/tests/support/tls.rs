@@ -61,7 +61,7 @@ pub static CONFIG: LazyLock<Config> = LazyLock::new(|| {
     Config::load(self_signed(&directory.0, &["example.org"])).unwrap()
 });
 
-/// Trusts every certificate; the tests look at it themselves.
+/// Trusts every certificate; the tests look at it themselves. Not the one of `testkit`, which stands on this crate.
 #[derive(Debug)]
 struct TrustAll(Arc<rustls::crypto::CryptoProvider>);
 

@@ -12,13 +12,11 @@ use std::time::Duration;
 use sasl::Mechanism;
 use sasl::client::{Gs2, Scram};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::crypto::CryptoProvider;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
+use tokio_rustls::rustls::pki_types::ServerName;
 use xml::{Limits, Scan, Scanner};
 
 use super::shape::Shape;
+use crate::tls::trusting;
 
 /// Longest wait for what must come. Only failing plays wait so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -250,15 +248,8 @@ impl Actor {
 
 /// TLS over these bytes.
 pub(super) async fn encrypt(io: Box<dyn Io>, domain: &str) -> Result<Box<dyn Io>, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS cannot be set up: {error}"))?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
-        .with_no_client_auth();
     let name = ServerName::try_from(domain.to_owned()).map_err(|error| format!("{domain}: {error}"))?;
-    let shaken = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, io);
+    let shaken = tokio_rustls::TlsConnector::from(Arc::new(trusting(&[]))).connect(name, io);
     let stream =
         tokio::time::timeout(PATIENCE, shaken).await.map_err(|_| "the handshake does not end".to_owned())?;
     Ok(Box::new(stream.map_err(|error| format!("the handshake failed: {error}"))?))
@@ -296,42 +287,4 @@ pub(super) fn condition(shape: &Shape) -> String {
 
 fn refusal(shape: &Shape) -> Refusal {
     Refusal::Condition(condition(shape))
-}
-
-/// Trusts any certificate; signatures are checked all the same.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let schemes = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, schemes)
-    }
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let schemes = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, schemes)
-    }
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -1,0 +1,45 @@
+//! A folder of a test's own. It goes away with the value, and stays for the reader when the test fails.
+//!
+//! The trap: the path of a node's admin socket has room for about a hundred bytes, so names are short.
+
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+/// The folder.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A folder that only this process uses. Tests that run in one process choose different names.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+}
+
+impl Deref for Folder {
+    type Target = Path;
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl AsRef<Path> for Folder {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}

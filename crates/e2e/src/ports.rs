@@ -1,0 +1,16 @@
+//! Ports for the nodes of a test, on loopback.
+//!
+//! The trap: they were free a moment ago; another process may take one before the node does.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+/// So many ports, no two the same.
+///
+/// # Panics
+/// If the machine has none left.
+#[must_use]
+pub fn free<const N: usize>() -> [u16; N] {
+    // All are held until the last is found, or the system could give one twice.
+    let all = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
+    all.map(|listener| listener.local_addr().expect("a bound port").port())
+}

@@ -1,0 +1,75 @@
+//! The program under test, and processes that do not outlive the test that started them.
+//!
+//! The trap: a process that is waited for is gone, and its id may be another's; signals go only to those that are held.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output};
+
+use crate::wait::wait;
+
+/// Where the program is: beside the folder of the test's own executable.
+///
+/// # Panics
+/// If it was not built.
+#[must_use]
+pub fn throng() -> PathBuf {
+    let own = std::env::current_exe().expect("the path of the test");
+    let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
+    assert!(path.is_file(), "{} is missing: run `cargo build -p throng-server`", path.display());
+    path
+}
+
+/// The program with these words, in a network namespace if one is named.
+#[must_use]
+pub fn program(space: Option<&str>, words: &[&str]) -> Command {
+    let mut command = inside(space, &throng());
+    command.args(words);
+    command
+}
+
+/// Any program, in a network namespace if one is named. The process that is started is the program's own: `ip` becomes it.
+#[must_use]
+pub fn inside(space: Option<&str>, program: &Path) -> Command {
+    let Some(space) = space else { return Command::new(program) };
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", space]).arg(program);
+    command
+}
+
+/// How a process ended and all that it printed, for the message of a failure.
+#[must_use]
+pub fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+/// Sends a signal, such as `TERM`, to one process.
+///
+/// # Panics
+/// If there is no such process.
+pub fn signal(pid: u32, name: &str) {
+    // The shell's kill, for /bin/kill is not on every machine.
+    let sent = Command::new("sh").args(["-c", "kill -\"$1\" \"$2\"", "sh", name, &pid.to_string()]).status();
+    assert!(sent.expect("sh").success(), "no process {pid}");
+}
+
+/// A process that is killed when the value goes, whatever becomes of the test.
+#[derive(Debug)]
+pub struct Guard(pub Child);
+
+impl Guard {
+    /// Waits until it ends by itself.
+    ///
+    /// # Panics
+    /// If it does not; `what` is named then.
+    pub fn end(&mut self, what: &str) -> ExitStatus {
+        wait(what, || self.0.try_wait().expect("a child"))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
