@@ -209,7 +209,12 @@ fn a_connection_that_breaks_loses_nothing() {
     romeo.one.post(&body);
     // The same request again: the message comes with it, whenever the break was noticed.
     juliet.one.post(&held);
-    let first = juliet.one.text();
+    let mut first = juliet.one.text();
+    // If the two were read in the other order, the older one counts as the copy: then it is to be sent once more (section 17.3).
+    while first.contains("type='error'") {
+        juliet.one.post(&held);
+        first = juliet.one.text();
+    }
     assert!(first.contains("art thou there"), "{first}");
     // The answer is lost, too: an exact copy, on yet another connection.
     let mut other = node.connect();
