@@ -120,10 +120,8 @@ pub(super) struct Inner {
     pub(super) gone: bool,
     /// Nothing leaves any more but through [`Link::fade`].
     pub(super) fading: bool,
-    /// Something in the queue is to leave soon.
-    soon: bool,
-    /// Counts how often that began.
-    turn: u8,
+    /// Odd while something in the queue is to leave soon; another number each time. One byte, which is what was free.
+    soon: u8,
     /// Something in the queue went to other sessions, too.
     shared: bool,
     /// Who watches stored messages; boxed, since hardly ever anybody does.
@@ -177,8 +175,7 @@ impl Link {
                 close: None,
                 gone: false,
                 fading: false,
-                soon: false,
-                turn: 0,
+                soon: 0,
                 shared: false,
                 watch: None,
                 ack: None,
@@ -233,10 +230,9 @@ impl Link {
             self.time(class, inner.ack.as_deref().is_none_or(Ack::has_connection));
         }
         let mut begun = None;
-        if urgency == Urgency::Soon && !inner.soon {
-            inner.turn = inner.turn.wrapping_add(1);
-            inner.soon = true;
-            begun = Some(inner.turn);
+        if urgency == Urgency::Soon && inner.soon & 1 == 0 {
+            inner.soon = inner.soon.wrapping_add(3);
+            begun = Some(inner.soon);
         }
         // Who is told what was shed is not told the turn.
         let untold = begun.is_some() && shed > 0;
@@ -277,7 +273,7 @@ impl Link {
         if inner.fading {
             return Taken { ending, more: false, ask: false };
         }
-        inner.soon = false;
+        inner.soon &= !1;
         if let Inner { queue, bytes: counts, ack: Some(ack), .. } = &mut *inner {
             let more = ack.take(queue, counts, into, bytes, now);
             let ask = !more && ack.ask(now);
@@ -384,8 +380,8 @@ impl Link {
     /// What was to leave soon is to leave now, unless it did; see [`Pushed::Begun`].
     pub fn gathered(&self, turn: u8) {
         let mut inner = self.inner.lock();
-        if inner.soon && inner.turn == turn {
-            inner.soon = false;
+        if inner.soon == turn {
+            inner.soon &= !1;
             wake(inner);
         }
     }
