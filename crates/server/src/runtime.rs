@@ -39,7 +39,7 @@ impl Spawner for Tasks {
 }
 
 /// A task whose panic is logged: the task is the unit of failure. A second task that waits for the first would say the
-/// same, and cost every connection its own allocation.
+/// same, and cost each of them another allocation.
 struct Watched {
     what: &'static str,
     task: BoxFuture<'static, ()>,

@@ -11,7 +11,7 @@ use super::reader::{Faults, Section};
 
 /// Bytes of a BOSH body around its stanzas.
 const WRAPPER: usize = 4096;
-/// Milliseconds: less than what a person sees, and a third fewer requests of a client with a roster.
+/// Milliseconds: less than what a person sees, and a fourth fewer requests of a client with 24 contacts.
 const PRESENCE_DELAY: u32 = 500;
 
 /// What all HTTP listeners share.
