@@ -1,0 +1,39 @@
+//! A carbon that somebody else wrote.
+//!
+//! Done: a contact and a stranger send messages that hold `<received/>` or `<sent/>` of XEP-0280 with a forwarded message
+//! that the victim never got, to her bare and her full address.
+//!
+//! Rule: XEP-0280 section 11 (clients must check the sender); a dozen clients did not (CVE-2017-5589 to CVE-2017-5606), and
+//! a server can take it away: XEP-0280 section 7 lets nobody but the server write these elements.
+//!
+//! Right: no message with such an element reaches a client unless the server wrote it, from the account's own bare address.
+
+use testkit::wire::Seen;
+
+use crate::support::{Way, friends, read};
+
+#[tokio::test]
+async fn nothing_that_looks_like_a_carbon_arrives_from_others() {
+    for way in Way::ALL {
+        let wire = way.wire();
+        let (mut romeo, mut juliet) = friends(&wire).await;
+        juliet.send("<iq type='set' id='on'><enable xmlns='urn:xmpp:carbons:2'/></iq>").await;
+        juliet.sync().await;
+        for kind in ["received", "sent"] {
+            for to in ["juliet@example.com", "juliet@example.com/balcony"] {
+                romeo
+                    .send(format!(
+                        "<message to='{to}' type='chat'><body>x</body><{kind} xmlns='urn:xmpp:carbons:2'><forwarded xmlns='urn:xmpp:forward:0'>\
+                         <message xmlns='jabber:client' from='nurse@example.com/room' to='juliet@example.com/balcony'><body>forged</body></message>\
+                         </forwarded></{kind}></message>"
+                    ))
+                    .await;
+            }
+        }
+        romeo.sync().await;
+        for Seen(text) in juliet.sync().await {
+            read(&text);
+            assert!(!text.contains("urn:xmpp:carbons:2"), "{way:?}: {text}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Paths that leave their folder.
+//!
+//! Done: requests for files of the system and for protected pages with `..`, with percent-encoded and doubly encoded dots
+//! and slashes, with backslashes, NUL and overlong UTF-8, under each folder that the HTTP listener serves.
+//!
+//! Rule: RFC 3986 section 7.3; Openfire's console was opened by such paths (CVE-2008-6508, CVE-2023-32315), ejabberd's and
+//! Prosody's file modules had their like.
+//!
+//! Right: such a path names nothing: an answer of class 4xx without a byte of a file that was not meant to be served.
+
+use crate::support::Program;
+
+#[test]
+fn no_path_leaves_its_folder() {
+    let program = Program::start("paths", "", "");
+    let ups = [
+        "../",
+        "..%2f",
+        "%2e%2e/",
+        "%2e%2e%2f",
+        "..%252f",
+        "%252e%252e/",
+        "..\\",
+        "..%5c",
+        "..;/",
+        "%u002e%u002e/",
+        "..%c0%af",
+        "..%00/",
+        "./..//",
+    ];
+    for folder in ["/", "/console/", "/chat/", "/api/v1/", "/.well-known/", "/metrics/"] {
+        for up in ups {
+            for target in ["etc/passwd", "throng.toml", "data/throng.sqlite", "api/v1/accounts", "metrics"] {
+                let path = format!("{folder}{}{target}", up.repeat(6));
+                let (status, answer) = program.get(&path);
+                let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+                assert!(!body.contains("root:") && !body.contains("domains ="), "{path}: {answer}");
+                assert!(!body.contains("SQLite format") && !body.contains("romeo"), "{path}: {answer}");
+                assert!(!body.contains("# TYPE"), "{path}: {answer}");
+                assert!((300..500).contains(&status), "{path}: {answer}");
+            }
+        }
+    }
+    assert_eq!(program.get("/healthz").0, 200);
+}

@@ -1,0 +1,52 @@
+//! The attacker's suite: one file a case, from hostile clients of TCP, WebSocket, BOSH and HTTP.
+//!
+//! The opening comment of a case has a first sentence, which is its title, and three paragraphs: `Done: ` is what the
+//! attacker does, `Rule: ` what it is measured by and where that stands, `Right: ` what a right server does. A case is
+//! deterministic, waits for nothing but answers, is bounded, and takes about a second. To add one: a file, and a line below
+//! in alphabetical order.
+//!
+//! The trap: a file without its line is not run; `each_file_is_listed_and_says_its_rule` fails then.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    dead_code,
+    unused_imports,
+    reason = "tests fail loudly; not every helper is used at any time"
+)]
+
+mod support;
+
+mod billion_laughs;
+mod forged_carbon;
+mod http_path_traversal;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn each_file_is_listed_and_says_its_rule() {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/attacks"));
+    let main = include_str!("main.rs");
+    let listed: Vec<&str> =
+        main.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';')).collect();
+    let cases = &listed[1..];
+    assert!(cases.is_sorted(), "the cases are not in alphabetical order: {cases:?}");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let files: BTreeSet<String> =
+        files.filter_map(|name| name.strip_suffix(".rs").map(str::to_owned)).collect();
+    let expected: BTreeSet<String> = cases.iter().copied().chain(["main"]).map(str::to_owned).collect();
+    assert_eq!(files, expected, "files on the left, lines of main.rs on the right");
+    for case in cases {
+        let text = fs::read_to_string(folder.join(format!("{case}.rs"))).unwrap();
+        let opening: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//!")).collect();
+        for part in ["Done: ", "Rule: ", "Right: "] {
+            let said = opening.iter().filter(|line| line.trim_start().starts_with(part)).count();
+            assert_eq!(
+                said, 1,
+                "{case}.rs: its opening comment needs one paragraph that begins with \"{part}\""
+            );
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The real program with ports for clients, for direct TLS and for HTTP; resident memory, metrics, log and raw bytes.
+//!
+//! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
+//! stale binary is tested as it is.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use throng_e2e::{Node, ports};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The password of every account of a [`Program`].
+pub(crate) const PASSWORD: &str = "correct horse";
+
+/// A node of the program with the domains `localhost` and `other.test` and the accounts romeo and juliet at localhost.
+pub(crate) struct Program {
+    node: Node,
+    /// XMPP without TLS.
+    pub(crate) c2s: u16,
+    /// XMPP with TLS from the first byte.
+    pub(crate) direct: u16,
+    /// HTTP without TLS, all paths.
+    pub(crate) http: u16,
+}
+
+impl Program {
+    /// Starts one; `top` and `listen` are appended to the top of its configuration and to its HTTP listener.
+    pub(crate) fn start(name: &str, top: &str, listen: &str) -> Program {
+        let [c2s, direct, http] = ports::free();
+        let mut node = Node::new(&format!("attack-{name}"));
+        node.configure(&format!(
+            "domains = ['localhost', 'other.test']\ndata_dir = 'data'\n{top}\n\
+             [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{c2s}'\ntls = 'off'\nplain_without_tls = true\n\
+             [[listen]]\nkind = 'c2s-tls'\naddress = '127.0.0.1:{direct}'\n\
+             [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\nplain_without_tls = true\n{listen}"
+        ));
+        for user in ["romeo", "juliet"] {
+            node.add_account(&format!("{user}@localhost"), PASSWORD);
+        }
+        node.start();
+        Program { node, c2s, direct, http }
+    }
+
+    /// A connection to one of its ports.
+    pub(crate) fn connect(&self, port: u16) -> Connection {
+        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_nodelay(true).expect("an option");
+        Connection(socket)
+    }
+
+    /// Sends raw bytes to the HTTP port and returns all that comes until the server ends the connection; the bytes should
+    /// ask for that.
+    pub(crate) fn http(&self, request: &str) -> String {
+        let mut connection = self.connect(self.http);
+        connection.send(request);
+        connection.rest()
+    }
+
+    /// `GET` of a path, as it is written: status and the whole answer.
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        let answer =
+            self.http(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+        (status(&answer), answer)
+    }
+
+    /// The sum of a metric over its labels.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let (status, page) = self.get("/metrics");
+        assert_eq!(status, 200, "{page}");
+        let values = page.lines().filter_map(|line| line.strip_prefix(name)).filter_map(|rest| {
+            let value = rest
+                .strip_prefix(' ')
+                .or_else(|| rest.strip_prefix('{')?.split_once("} ").map(|(_, v)| v))?;
+            value.trim().parse::<f64>().ok()
+        });
+        values.sum()
+    }
+
+    /// Resident memory of the process in bytes. It moves by a few megabytes by itself; bounds are wide.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line of its memory");
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kilobytes * 1024
+    }
+}
+
+impl Deref for Program {
+    type Target = Node;
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+impl DerefMut for Program {
+    fn deref_mut(&mut self) -> &mut Node {
+        &mut self.node
+    }
+}
+
+/// The status of an HTTP answer.
+///
+/// # Panics
+/// If it is none.
+fn status(answer: &str) -> u16 {
+    let status = answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+    status.unwrap_or_else(|| panic!("not an answer of HTTP: {answer:?}"))
+}
+
+/// Raw bytes both ways.
+pub(crate) struct Connection(pub(crate) TcpStream);
+
+impl Connection {
+    /// Sends bytes, or as many as the server takes before it ends the connection.
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        let _ = self.0.write_all(bytes.as_ref());
+    }
+
+    /// Reads until this was seen; everything up to there and what came with it.
+    ///
+    /// # Panics
+    /// If the connection ends before.
+    pub(crate) fn until(&mut self, what: &str) -> String {
+        let mut all = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            let text = String::from_utf8_lossy(&all).into_owned();
+            if text.contains(what) {
+                return text;
+            }
+            match self.0.read(&mut buffer) {
+                Ok(count @ 1..) => all.extend(&buffer[..count]),
+                other => panic!("{other:?} instead of {what} after: {text}"),
+            }
+        }
+    }
+
+    /// No more is sent.
+    pub(crate) fn half_close(&self) {
+        let _ = self.0.shutdown(Shutdown::Write);
+    }
+
+    /// Everything until the server ends the connection.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub(crate) fn rest(&mut self) -> String {
+        let mut all = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            match self.0.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => all.extend(&buffer[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
+                Err(error) => {
+                    panic!("the server keeps the connection ({error}): {}", String::from_utf8_lossy(&all))
+                }
+            }
+        }
+        String::from_utf8_lossy(&all).into_owned()
+    }
+}

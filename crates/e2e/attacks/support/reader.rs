@@ -1,0 +1,55 @@
+//! Reads what the server sends as a foreign client would: another parser, namespaces resolved, names of the fourth edition.
+//!
+//! The trap: this is stricter than the parser of most clients; what passes here passes there.
+
+use roxmltree::Document;
+
+use super::is_name;
+
+/// Reads one first-level element of a client's stream; the namespace of the root and of each element is resolved.
+///
+/// # Panics
+/// If it is not well-formed, leans on a prefix that it does not declare, or has a name that XML 1.0 of the fourth edition
+/// does not allow.
+#[track_caller]
+pub(crate) fn read(text: &str) {
+    // As the stream header declares them; a client that cuts the stream into elements reads them like this.
+    let document = format!(
+        "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>{text}</stream:stream>"
+    );
+    let short: String = text.chars().take(600).collect();
+    let document = Document::parse(&document)
+        .unwrap_or_else(|error| panic!("a foreign parser refuses this ({error}): {short}"));
+    let elements: Vec<_> = document.root_element().children().collect();
+    assert!(elements.len() == 1 && elements[0].is_element(), "not one element: {short}");
+    for node in document.descendants().filter(roxmltree::Node::is_element) {
+        assert!(is_name(node.tag_name().name()), "a name of the fifth edition only: {short}");
+        for attribute in node.attributes() {
+            assert!(is_name(attribute.name()), "an attribute of the fifth edition only: {short}");
+        }
+        for namespace in node.namespaces() {
+            assert!(namespace.name().is_none_or(is_name), "a prefix of the fifth edition only: {short}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+
+    #[test]
+    fn the_reader_resolves_prefixes_and_knows_the_fourth_edition() {
+        read("<message xml:lang='en'><a:b xmlns:a='u:v' a:c='é'>\u{1F600}</a:b><été/></message>");
+        for bad in [
+            "<a:b/>",
+            "<a b:c=''/>",
+            "<a/><b/>",
+            "<\u{2C00}/>",
+            "<a \u{10000}=''/>",
+            "<a>&b;</a>",
+            "<a>\u{1}</a>",
+        ] {
+            assert!(std::panic::catch_unwind(|| read(bad)).is_err(), "{bad}");
+        }
+    }
+}
