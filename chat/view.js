@@ -151,6 +151,7 @@ export class View extends EventTarget {
     $("entry").hidden = false;
     $("sign-in-why").hidden = !why;
     $("sign-in-why").textContent = why;
+    for (const id of ["address", "password"]) $(id).readOnly = busy;
     const button = $("sign-in").querySelector("button");
     button.disabled = busy;
     button.textContent = busy ? "Signing in …" : "Sign in";

@@ -3,7 +3,7 @@
 //!
 //! The trap: what is typed into a dialog is lost when it closes, so a failed request leaves it open and says why inside.
 
-import { h, fresh, put } from "./dom.js";
+import { busy, fresh, h, put } from "./dom.js";
 
 /// Keeps Tab inside: the browser's own way round leads through its address bar.
 function circle(dialog) {
@@ -50,8 +50,7 @@ export function ask({ title, text, body = [], confirm, grave = false, act, ready
       event.preventDefault();
       if (send.disabled) return;
       put(trouble);
-      send.disabled = true;
-      send.setAttribute("aria-busy", "true");
+      busy(form, send, true);
       try {
         await act(form);
         succeeded = true;
@@ -59,8 +58,7 @@ export function ask({ title, text, body = [], confirm, grave = false, act, ready
       } catch (error) {
         put(trouble, error.message);
       } finally {
-        send.disabled = false;
-        send.removeAttribute("aria-busy");
+        busy(form, send, false);
         ready?.(form, send);
       }
     });

@@ -58,6 +58,15 @@ export function field(label, control, hint) {
   return h("div.field", {}, parts);
 }
 
+/// Marks a form while it is being sent: it is not sent twice, and its fields cannot be changed. A text typed meanwhile would be
+/// selected or cleared when the answer comes.
+export function busy(form, send, on) {
+  send.disabled = on;
+  if (on) send.setAttribute("aria-busy", "true");
+  else send.removeAttribute("aria-busy");
+  for (const control of form.querySelectorAll("input, textarea")) control.readOnly = on;
+}
+
 /// A menu. `options` are pairs of value and text.
 export function choice(options, value, properties = {}) {
   const select = h("select", properties, options.map(([key, text]) => h("option", { value: key }, text)));

@@ -3,7 +3,7 @@
 import * as api from "../app/api.js";
 import { address } from "../app/address.js";
 import { ask } from "../app/dialog.js";
-import { after as later, choice, field, h, put } from "../app/dom.js";
+import { after as later, busy, choice, field, h, put } from "../app/dom.js";
 import { sentence } from "../app/format.js";
 import { empty, loader, table } from "../app/table.js";
 import { names } from "./domain_names.js";
@@ -142,7 +142,7 @@ function one(command, name, heading) {
           }
           values[declared.name] = value;
         }
-        run.disabled = true;
+        busy(form, run, true);
         try {
           let answer = null;
           const act = async () => {
@@ -155,7 +155,7 @@ function one(command, name, heading) {
         } catch (error) {
           put(trouble, error.message);
         } finally {
-          run.disabled = false;
+          busy(form, run, false);
         }
       },
     },

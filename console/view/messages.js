@@ -2,7 +2,7 @@
 
 import * as api from "../app/api.js";
 import { ask } from "../app/dialog.js";
-import { choice, field, fresh, h, put } from "../app/dom.js";
+import { busy, choice, field, fresh, h, put } from "../app/dom.js";
 import { count, many, sentence } from "../app/format.js";
 import { notice } from "../app/notice.js";
 import { names } from "./domain_names.js";
@@ -52,13 +52,13 @@ function card(heading, about, label) {
   const box = h("section.card.pad.message", { "aria-labelledby": id }, head, form);
   async function run(button, act) {
     put(trouble);
-    button.disabled = true;
+    busy(form, button, true);
     try {
       await act();
     } catch (error) {
       put(trouble, sentence(error.message));
     } finally {
-      button.disabled = false;
+      busy(form, button, false);
     }
   }
   const act = (label, kind, what) => {

@@ -1,7 +1,7 @@
 //! Signing in with the XMPP address and password of an administrator. Where there is one domain only, its name may be left out.
 
 import * as api from "../app/api.js";
-import { field, h, put } from "../app/dom.js";
+import { busy, field, h, put } from "../app/dom.js";
 import { sentence } from "../app/format.js";
 
 /// Shows the form in `app`; `done` gets the session.
@@ -39,14 +39,12 @@ export function signIn(app, why, done) {
         return;
       }
     }
-    send.disabled = true;
-    send.setAttribute("aria-busy", "true");
+    busy(form, send, true);
     try {
       done(await api.signIn(jid.value.trim(), password.value));
     } catch (error) {
       put(trouble, error.message);
-      send.disabled = false;
-      send.removeAttribute("aria-busy");
+      busy(form, send, false);
       password.focus();
       password.select();
     }

@@ -26,13 +26,13 @@ const ADMIN: &str = "admin";
 const ADMIN_PASSWORD: &str = "the friar's own";
 /// Accounts `u0`, `u1` …
 const ACCOUNTS: u32 = 100_000;
-/// Users who write to one another while the figures are looked at.
+/// Users who write to one another while the figures are looked at; the page's script interrupts them.
 const PLAN: &str = r#"
 title = "Somebody to look at"
 [accounts]
 count = 150
 [options]
-hold = "15s"
+hold = "15m"
 drain = "1s"
 [[phase]]
 name = "ramp"
