@@ -3,7 +3,7 @@
 #   make run     build Throng and start a node, no configuration needed
 #   make test    everything that can be tested on one machine, real clients included
 #   make lint    format, clippy and the rules of the house
-#   make bench   measure a release build against its budgets (minutes; wants a quiet machine)
+#   make bench   measure a build of the profile dist against its budgets (minutes; wants a quiet machine)
 #   make bench-peers  Throng beside ejabberd and Prosody (from Debian, as root; about twelve minutes)
 #   make bench-bosh  Throng beside ejabberd and Prosody over BOSH, 10 000 users (from Debian, as root; about 40 minutes)
 #   make bench-load  the load generator beside Tsung 1.7, against ejabberd (from Debian, as root; eight minutes)
@@ -28,7 +28,7 @@ build: chat
 
 # The library of the page /chat, from npm if npm is there.
 chat:
-	@chat/fetch.sh $(TARGET)
+	@chat/fetch.sh
 
 run: build
 	@echo "Starting $(TARGET)/release/throng; its address, and at the first start the administrator's password, follow."
@@ -50,21 +50,22 @@ lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) xtask tidy
 
+# The profile dist: optimised over the borders of crates, which takes several times as long to build as `make build` does.
 bench:
-	$(CARGO) build --release -p throng-server
-	$(CARGO) run --release --quiet -p throng-xtask -- bench all
+	$(CARGO) build --profile dist -p throng-server
+	$(CARGO) run --profile dist --quiet -p throng-xtask -- bench all
 
 bench-peers:
-	$(CARGO) build --release -p throng-server
-	$(CARGO) run --release --quiet -p throng-xtask -- bench peers
+	$(CARGO) build --profile dist -p throng-server
+	$(CARGO) run --profile dist --quiet -p throng-xtask -- bench peers
 
 # Their clients are programs of their own, so xtask itself need not be optimised.
 bench-bosh:
-	$(CARGO) build --release -p throng-server
+	$(CARGO) build --profile dist -p throng-server
 	$(CARGO) run --quiet -p throng-xtask -- bench bosh $(if $(QUICK),--quick)
 
 bench-load:
-	$(CARGO) build --release -p throng-server
+	$(CARGO) build --profile dist -p throng-server
 	$(CARGO) run --quiet -p throng-xtask -- bench load
 
 fuzz:

@@ -1,38 +1,27 @@
-//! Takes in strophe.js for the page `/chat`, when `chat/fetch.sh` has put it into cargo's target folder.
+//! Takes in strophe.js for the page `/chat`, when `chat/fetch.sh` has put it into `chat/node_modules`.
 //!
 //! Without it the crate builds all the same and the page says what to do (`src/chat.rs`). The file is served with the library's
-//! licence on top, since it is a copy of it.
+//! licence on top, since it is a copy of it. It is looked for beside the page and not in cargo's target folder: a build script is
+//! not told where that is, and what its `OUT_DIR` suggests depends on the profile, the triple and the version of cargo.
 //!
-//! The trap: a path that does not exist counts as changed at every build. So the folder that is watched is made here, and
-//! only what is in it decides.
+//! The trap: a path that does not exist counts as changed at every build. So the folder of the page is watched, which is always
+//! there; a library that comes or goes changes it.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
+    let variable = |name: &str| env::var_os(name).map(PathBuf::from).unwrap_or_default();
+    let page = variable("CARGO_MANIFEST_DIR").join("../../chat");
     println!("cargo:rerun-if-changed=build.rs");
-    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    let library = match target(&out) {
-        Some(target) => {
-            let folder = target.join("chat");
-            fs::create_dir_all(&folder)?;
-            println!("cargo:rerun-if-changed={}", folder.display());
-            library(&folder)
-        }
-        None => String::new(),
-    };
-    fs::write(out.join("strophe.js"), library)
-}
-
-/// Cargo's target folder: `OUT_DIR` is `TARGET[/TRIPLE]/PROFILE/build/PACKAGE/out`, and cargo marks the folder with a file.
-fn target(out: &Path) -> Option<&Path> {
-    out.ancestors().skip(4).take(2).find(|folder| folder.join("CACHEDIR.TAG").is_file())
+    println!("cargo:rerun-if-changed={}", page.display());
+    fs::write(variable("OUT_DIR").join("strophe.js"), library(&page.join("node_modules/strophe.js")))
 }
 
 /// The library with its licence; empty if it was not fetched.
 fn library(folder: &Path) -> String {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-    let (Some(code), Some(licence)) = (read("strophe.js"), read("strophe.LICENSE.txt")) else {
+    let (Some(code), Some(licence)) = (read("strophe.js"), read("LICENSE.txt")) else {
         return String::new();
     };
     // A browser's tools would ask for the map, and it is not served.

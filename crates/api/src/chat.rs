@@ -153,6 +153,12 @@ mod tests {
     }
 
     #[test]
+    fn a_library_that_was_fetched_is_in_the_next_build() {
+        let fetched = concat!(env!("CARGO_MANIFEST_DIR"), "/../../chat/node_modules/strophe.js/strophe.js");
+        assert_eq!(!LIBRARY.is_empty(), std::path::Path::new(fetched).is_file());
+    }
+
+    #[test]
     fn without_the_library_the_page_says_what_to_do() {
         assert!(text(page(b"")).contains("chat/fetch.sh"));
         assert!(text(page(b"code")).contains("id=\"sign-in\""));
