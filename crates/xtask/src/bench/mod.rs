@@ -3,8 +3,10 @@
 //! The server is a process of its own and only its CPU and memory count. The clients are light, in one thread of this program, and share no code with the server.
 //! Each bench's file says what it measures and what it does not. `--target` and `--pid` point the same benches at any XMPP server.
 //!
-//! Trap: relay and clients must be optimised or the floor is too high. Started unoptimised (as `cargo xtask` does), the program starts itself again as a release build.
+//! Trap: relay and clients must be optimised or the floor is too high. Started unoptimised (as `cargo xtask` does), the program starts itself again,
+//! built with the profile `dist`.
 
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
@@ -66,7 +68,7 @@ enum Bench {
 pub(crate) fn run(args: &Args) -> ExitCode {
     // Its clients are programs of their own.
     let foreign = matches!(args.bench, Bench::Load(_) | Bench::Generator(_) | Bench::Bosh(_));
-    let result = if cfg!(debug_assertions) && !foreign { optimised() } else { measure(&args.bench) };
+    let result = if is_dist() || foreign { measure(&args.bench) } else { optimised() };
     match result {
         Ok(code) => code,
         Err(error) => {
@@ -76,12 +78,34 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Starts the same command again as a release build.
+/// The profile that benches are built with; it names its folder too.
+const PROFILE: &str = "dist";
+
+/// Whether this program was built with it: relay and server are compared, so both have the same.
+fn is_dist() -> bool {
+    let own = std::env::current_exe().ok();
+    own.is_some_and(|own| own.parent().is_some_and(|folder| folder.ends_with(PROFILE)))
+}
+
+/// Builds the server and says where it is: this program is in the same folder, or in one beside it.
+fn server() -> Result<PathBuf> {
+    note("building the server (profile dist)");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let build = ["build", "--profile", PROFILE, "--quiet", "--package", "throng-server"];
+    let status = Command::new(cargo).args(build).current_dir(crate::tidy::root()).status()?;
+    ensure!(status.success(), "the server could not be built; --server PATH takes one that is there");
+    let own = std::env::current_exe()?;
+    let path = own.ancestors().nth(2).context("this program has no folder")?.join(PROFILE).join("throng");
+    ensure!(path.exists(), "{} is not there; --server PATH takes another", path.display());
+    Ok(path)
+}
+
+/// Starts the same command again, optimised.
 fn optimised() -> Result<ExitCode> {
     use std::os::unix::process::CommandExt as _;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["run", "--release", "--quiet", "--package", "throng-xtask", "--"]);
+    command.args(["run", "--profile", PROFILE, "--quiet", "--package", "throng-xtask", "--"]);
     command.args(std::env::args_os().skip(1));
     // Returns only when it cannot be started.
     Err(command.exec()).context("cargo cannot be started")

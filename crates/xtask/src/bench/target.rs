@@ -18,7 +18,7 @@ use super::scram::Mechanism;
 /// The flags that every bench takes.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Options {
-    /// The server's program; without it `cargo build --release` makes it.
+    /// The server's program; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH", conflicts_with = "target")]
     server: Option<PathBuf>,
     /// Measure a server that runs already, HOST:PORT; its accounts must exist. Needs --pid.
@@ -207,24 +207,12 @@ fn tail(log: &Path) -> String {
     lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
-/// The server's program: the one given, or the release build beside this program.
+/// The server's program: the one given, or one that is built for this.
 fn program(options: &Options) -> Result<PathBuf> {
     if let Some(path) = &options.server {
         return path.canonicalize().with_context(|| format!("there is no program {}", path.display()));
     }
-    note("building the server (release)");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status =
-        Command::new(cargo).args(["build", "--release", "--quiet", "--package", "throng-server"]).status()?;
-    if !status.success() {
-        bail!("the server could not be built; --server PATH takes one that is there");
-    }
-    // This program is itself a release build, so both are in the same folder.
-    let path = std::env::current_exe()?.with_file_name("throng");
-    if !path.exists() {
-        bail!("{} is not there; --server PATH takes another", path.display());
-    }
-    Ok(path)
+    super::server()
 }
 
 /// A free port of 127.0.0.1 below the ephemeral range, so that no client's source port takes it.

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// Generator processes. Default: one for each 5 000 users.
     #[arg(long)]
     workers: Option<usize>,
-    /// Throng's program; without it `cargo build --release` makes it.
+    /// Throng's program; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
     /// Contacts of each account; published: 24.

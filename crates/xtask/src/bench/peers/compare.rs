@@ -42,7 +42,7 @@ use super::{DOMAIN, Form, Peer, Running, Wanted, command, throng, up};
 /// Flags of `cargo xtask bench peers`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Throng's program; without it `cargo build --release` makes it.
+    /// Throng's program; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
     /// Sessions at the second reading of memory; a quarter of them at the first.

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// The server takes this port.
     #[arg(long)]
     port: Option<u16>,
-    /// Throng's program; without it `cargo build --release` makes it.
+    /// Throng's program; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
 }

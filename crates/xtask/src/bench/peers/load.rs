@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Seconds between two messages of a user.
     #[arg(long, default_value_t = 4)]
     think: usize,
-    /// Throng's program; without it `cargo build --release` makes it.
+    /// Throng's program; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
     /// Run one generator only.

@@ -133,7 +133,7 @@ pub(crate) struct Wanted {
     /// How the server keeps passwords.
     #[arg(long, value_enum, default_value_t = Passwords::Scram)]
     pub(crate) passwords: Passwords,
-    /// Throng's program; without it `cargo build --release` makes it.
+    /// Throng's program; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH")]
     pub(crate) server: Option<PathBuf>,
     /// Prosody only: the incremental collector, its default, instead of the generational one. Less memory, more CPU.

@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// The servers take this port and the two behind it; each has its own when none is given.
     #[arg(long)]
     port: Option<u16>,
-    /// Throng's program; without it `cargo build --release` makes it.
+    /// Throng's program; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
 }

@@ -10,7 +10,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::super::report::note;
 use super::{DOMAIN, Form, Passwords, Wanted, finish, fresh};
 
 /// Writes configuration and accounts, and answers the command that runs the server.
@@ -57,19 +56,10 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
     Ok(serve)
 }
 
-/// The program given, or the release build of this tree.
+/// The program given, or one of this tree that is built for this.
 pub(super) fn program(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = given {
         return path.canonicalize().with_context(|| format!("there is no program {}", path.display()));
     }
-    note("building throng (release)");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let build = ["build", "--release", "--quiet", "--package", "throng-server"];
-    let status = Command::new(cargo).args(build).current_dir(crate::tidy::root()).status()?;
-    ensure!(status.success(), "throng could not be built; --server PATH takes one that is there");
-    // This program is in a folder beside that of the release builds, or in it.
-    let own = std::env::current_exe()?;
-    let path = own.ancestors().nth(2).context("this program has no folder")?.join("release/throng");
-    ensure!(path.exists(), "{} is not there; --server PATH takes another", path.display());
-    Ok(path)
+    crate::bench::server()
 }
