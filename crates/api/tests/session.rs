@@ -87,6 +87,20 @@ async fn guessing_ends_like_it_does_over_xmpp() {
 }
 
 #[tokio::test]
+async fn of_guesses_in_parallel_only_as_many_as_the_limit_are_answered() {
+    let world = World::new(&[]).await;
+    let limit = world.engine.node.limits().login_failures_per_pair as usize;
+    // Eight at a time, since more are told to come again.
+    let mut answers = Vec::new();
+    for _ in 0..limit / 2 {
+        let guesses = (0..8).map(|_| world.try_sign_in(ADMIN, "guess"));
+        answers.extend(store::conformance::all(guesses.collect()).await.into_iter().map(|got| got.status));
+    }
+    assert_eq!(answers.iter().filter(|status| **status == 401).count(), limit, "{answers:?}");
+    assert!(answers.iter().skip(limit).all(|status| *status == 429), "{answers:?}");
+}
+
+#[tokio::test]
 async fn what_is_sent_must_be_small_json() {
     let world = World::new(&[]).await;
     let post = || ask("POST /api/v1/session");

@@ -10,9 +10,15 @@
 //!
 //! Who is over one of the last three is refused before a password is looked at, or the limit would be none: the right
 //! guess must look like a wrong one. That would shut out neighbours behind the same address, and the owner of the account
-//! that is attacked. So whoever has logged in to an account from an address before ([`Guard::succeeded`]) is only subject
+//! that is attacked. So whoever has logged in to an account from an address before is only subject
 //! to the first limit, which nobody else can reach for them. Tokens (XEP-0484) cannot be guessed: for them, too, only the
 //! first limit holds. Loopback counts as no address: there may be a proxy that hides everybody.
+//!
+//! What is limited is what a client learns. So every answer about a secret, right or wrong, is first asked for with
+//! [`Guard::admit`], which compares and counts in one step: of any number of attempts in parallel, at most the limit are
+//! answered, and the rest learn nothing, not even the one with the right password. [`Guard::check`] at the beginning of an
+//! attempt only saves the work. Nothing is reserved in between. So nothing can leak, an exchange that is broken off has
+//! learnt nothing and costs nothing, and any number of users may log in through one address at the same time.
 //!
 //! An account that does not exist is counted like one that does.
 //!
@@ -124,14 +130,52 @@ impl Guard {
         account: &str,
         token: bool,
     ) -> Result<(), Limited> {
+        self.tables.lock().check(limits, now, &self.keys(peer, account), token)
+    }
+
+    /// Asks whether the client may be answered if its secret was `right`; counts the answer in the same step.
+    ///
+    /// A wrong password, and an account that does not exist, count as a failure. A wrong `token` does not count against
+    /// the account: it is no guess at its password. After a right secret, this account is judged apart from others at this
+    /// address.
+    ///
+    /// # Errors
+    /// The limit that was reached. Nothing is counted then, and the answer must be the same for a right and a wrong secret.
+    pub fn admit(
+        &self,
+        limits: &Limits,
+        now: u32,
+        peer: IpAddr,
+        account: &str,
+        token: bool,
+        right: bool,
+    ) -> Result<(), Limited> {
         let keys = self.keys(peer, account);
-        let tables = self.tables.lock();
+        let mut tables = self.tables.lock();
+        tables.check(limits, now, &keys, token)?;
+        if right {
+            tables.succeeded(now, &keys);
+        } else {
+            tables.failed(limits.login_window_seconds, now, &keys, token);
+        }
+        Ok(())
+    }
+}
+
+impl Default for Guard {
+    fn default() -> Guard {
+        Guard::new()
+    }
+}
+
+impl Tables {
+    fn check(&self, limits: &Limits, now: u32, keys: &Keys, token: bool) -> Result<(), Limited> {
         let window = limits.login_window_seconds;
-        let of = |key: u64| tables.failures(key, now, window).unwrap_or_default();
+        let of = |key: u64| self.failures(key, now, window).unwrap_or_default();
         if of(keys.pair).count >= limits.login_failures_per_pair {
             return Err(Limited::Pair);
         }
-        if token || tables.is_known(keys.pair) {
+        if token || self.is_known(keys.pair) {
             return Ok(());
         }
         if let Some(key) = keys.address {
@@ -148,47 +192,28 @@ impl Guard {
         }
         Ok(())
     }
-
-    /// A login failed because the proof was wrong, or because there is no such account. A wrong `token` does not count
-    /// against the account: it is no guess at its password.
-    pub fn failed(&self, limits: &Limits, now: u32, peer: IpAddr, account: &str, token: bool) {
-        let keys = self.keys(peer, account);
-        let window = limits.login_window_seconds;
-        let mut tables = self.tables.lock();
-        if tables.failures.is_empty() {
-            tables.failures = vec![Failures::default(); FAILURES * WAYS];
+    fn failed(&mut self, window: u32, now: u32, keys: &Keys, token: bool) {
+        if self.failures.is_empty() {
+            self.failures = vec![Failures::default(); FAILURES * WAYS];
         }
         let account = (!token).then_some(keys.account);
         for key in [Some(keys.pair), account, keys.address].into_iter().flatten() {
-            let entry = tables.place(key, now, window);
+            let entry = self.place(key, now, window);
             entry.count = entry.count.saturating_add(1);
             if Some(key) == keys.address {
                 entry.accounts |= 1 << (keys.account >> 57);
             }
         }
     }
-
-    /// A login succeeded: from now on this account is judged apart from others at this address.
-    pub fn succeeded(&self, now: u32, peer: IpAddr, account: &str) {
-        let keys = self.keys(peer, account);
-        let mut tables = self.tables.lock();
-        if tables.known.is_empty() {
-            tables.known = vec![(0, 0); KNOWN * WAYS];
+    fn succeeded(&mut self, now: u32, keys: &Keys) {
+        if self.known.is_empty() {
+            self.known = vec![(0, 0); KNOWN * WAYS];
         }
-        tables.learn(keys.pair, now);
-        if let Some(entry) = tables.find(keys.pair) {
+        self.learn(keys.pair, now);
+        if let Some(entry) = self.find(keys.pair) {
             *entry = Failures::default();
         }
     }
-}
-
-impl Default for Guard {
-    fn default() -> Guard {
-        Guard::new()
-    }
-}
-
-impl Tables {
     fn set(&self, key: u64) -> std::ops::Range<usize> {
         let start = (key >> 32) as usize % FAILURES * WAYS;
         start..start + WAYS
@@ -286,12 +311,13 @@ mod tests {
             self.guard.check(&self.limits, self.now, peer.parse().unwrap(), account, false)
         }
         fn fail(&self, peer: &str, account: &str) -> Result<(), Limited> {
-            self.check(peer, account)?;
-            self.guard.failed(&self.limits, self.now, peer.parse().unwrap(), account, false);
-            Ok(())
+            self.admit(peer, account, false)
+        }
+        fn admit(&self, peer: &str, account: &str, right: bool) -> Result<(), Limited> {
+            self.guard.admit(&self.limits, self.now, peer.parse().unwrap(), account, false, right)
         }
         fn succeed(&self, peer: &str, account: &str) {
-            self.guard.succeeded(self.now, peer.parse().unwrap(), account);
+            self.admit(peer, account, true).unwrap();
         }
     }
 
@@ -308,6 +334,34 @@ mod tests {
         assert_eq!(w.check(HERE, "juliet@x"), Err(Limited::Pair));
         w.now += 1;
         assert_eq!(w.check(HERE, "juliet@x"), Ok(()));
+    }
+
+    #[test]
+    fn of_attempts_in_parallel_only_as_many_as_the_limit_are_answered() {
+        // RFC 6120 section 13.12. All were let in before any of them was answered.
+        for right in [0, 2, 3, 299] {
+            let w = World::new();
+            for _ in 0..300 {
+                w.check(HERE, "juliet@x").unwrap();
+            }
+            let answers: Vec<_> = (0..300).map(|n| w.admit(HERE, "juliet@x", n == right)).collect();
+            let wrong =
+                answers.iter().enumerate().filter(|(n, answer)| *n != right && answer.is_ok()).count();
+            assert_eq!(answers[right].is_ok(), right < 3, "the right password is no way around the limit");
+            // Whoever has logged in begins anew, for that account and from there only.
+            assert_eq!(wrong, if right < 3 { right + 3 } else { 3 });
+        }
+    }
+
+    #[test]
+    fn users_behind_one_address_log_in_at_the_same_time() {
+        let w = World::new();
+        for n in 0..15_000 {
+            w.check(HERE, &format!("user{n}@x")).unwrap();
+        }
+        for n in 0..15_000 {
+            w.admit(HERE, &format!("user{n}@x"), true).unwrap();
+        }
     }
 
     #[test]
@@ -375,8 +429,8 @@ mod tests {
         }
         for n in 0..200_000u32 {
             let peer = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
-            w.guard.failed(&w.limits, w.now, peer, &format!("user{n}@x"), false);
-            w.guard.succeeded(w.now, peer, &format!("user{n}@x"));
+            let _ = w.guard.admit(&w.limits, w.now, peer, &format!("user{n}@x"), false, false);
+            let _ = w.guard.admit(&w.limits, w.now, peer, &format!("user{n}@x"), false, true);
         }
         let tables = w.guard.tables.lock();
         assert_eq!((tables.failures.len(), tables.known.len()), (FAILURES * WAYS, KNOWN * WAYS));

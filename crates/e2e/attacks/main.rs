@@ -20,6 +20,7 @@ mod support;
 mod billion_laughs;
 mod forged_carbon;
 mod http_path_traversal;
+mod parallel_guesses;
 
 use std::collections::BTreeSet;
 use std::fs;

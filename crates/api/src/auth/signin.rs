@@ -15,6 +15,7 @@ use axum::http::StatusCode;
 use base::Secret;
 use jid::Jid;
 use throng_core::command;
+use throng_core::guard::Limited;
 
 use super::sessions::{Found, hash};
 use crate::{Api, Peer, Problem};
@@ -66,16 +67,17 @@ pub(crate) async fn sign_in(
     }
     let jid = account(api, address);
     let claimed = jid.as_ref().map_or(address, Jid::as_str);
-    if let Err(limited) = node.guard.check(&node.limits(), node.seconds(), peer.address, claimed, false) {
+    let limited = |limited: Limited| {
         let reason = limited.as_str();
         tracing::info!(peer = %peer.address, user = claimed, reason, "sign-in refused: too many failed before");
         node.metrics.logins_limited.inc([reason]);
-        return Err(Problem::new(
+        Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
             "policy-violation",
             "too many attempts have failed; try again later",
-        ));
-    }
+        )
+    };
+    node.guard.check(&node.limits(), node.seconds(), peer.address, claimed, false).map_err(limited)?;
     let doorkeeper = &api.auth.doorkeeper;
     let Some(place) = doorkeeper.enter() else {
         return Err(Problem::new(
@@ -95,12 +97,12 @@ pub(crate) async fn sign_in(
     let keys = hash(&stored);
     let right = node.passwords.verify(stored, password).await && found.is_some();
     drop(place);
+    // Of many attempts in parallel only as many as the limit are answered.
+    node.guard.admit(&node.limits(), node.seconds(), peer.address, claimed, false, right).map_err(limited)?;
     let Some((jid, found)) = jid.as_ref().zip(found).filter(|_| right) else {
-        node.guard.failed(&node.limits(), node.seconds(), peer.address, claimed, false);
         note(api, peer, jid.as_ref(), claimed, "not-authorized");
         return Err(refused());
     };
-    node.guard.succeeded(node.seconds(), peer.address, claimed);
     // From here on the password is known to be right, so the truth may be told.
     if found.disabled || !node.is_admin(jid.as_ref()) {
         note(api, peer, Some(jid), claimed, "forbidden");

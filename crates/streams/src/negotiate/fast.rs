@@ -132,6 +132,13 @@ impl Connection {
             Verdict::Wrong => self.failed_login(Failure::NotAuthorized, "token"),
             Verdict::Expired => self.failed_login(Failure::CredentialsExpired, "token"),
             Verdict::Right(right) => {
+                if !self.may_answer(true) {
+                    return self.limited_login();
+                }
+                let Some(state) = self.state() else { return Ok(Did::Waits) };
+                let Some(fast) = state.request.as_mut().and_then(|r| r.fast.as_mut()) else {
+                    return Ok(Did::Waits);
+                };
                 state.additional = Some(right.proof.expose().to_vec());
                 fast.right = Some(right);
                 self.admit()

@@ -15,7 +15,7 @@ use stanza::{StreamCondition, StreamError};
 use throng_core::{Found, Host};
 use xml::{Ns, Writer};
 
-use super::{Did, Negotiation, Profile, Ready, Taken, check_password};
+use super::{Did, Negotiation, Profile, Ready, Taken, Tried, check_password};
 use crate::c2s::{Connection, Phase};
 
 impl Connection {
@@ -46,8 +46,9 @@ impl Connection {
             Step::NeedPasswordCheck { username, password } => {
                 let Some(known) = self.claim(username, false) else { return self.limited_login() };
                 let service = self.service.clone();
+                let peer = self.stream.facts().peer.ip();
                 let Some(state) = self.state() else { return Ok(Did::Waits) };
-                let name = state.claimed.clone();
+                let tried = Tried { account: state.claimed.clone(), peer, password };
                 state.work = Some(Box::pin(async move {
                     let found = match known {
                         Some((host, jid)) => match service.node.look_up(host, jid).await {
@@ -56,7 +57,7 @@ impl Connection {
                         },
                         None => None,
                     };
-                    Ready::Password(Ok(check_password(&service, found, name, password).await))
+                    Ready::Password(Ok(check_password(&service, found, tried).await))
                 }));
                 Ok(Did::Waits)
             }
@@ -104,6 +105,20 @@ impl Connection {
                 None
             }
         }
+    }
+
+    /// Whether the client may learn if its secret was `right`. Asked before anything that depends on that, since the right
+    /// secret must look like a wrong one when too many were tried; see [`throng_core::guard`].
+    pub(super) fn may_answer(&mut self, right: bool) -> bool {
+        let peer = self.stream.facts().peer.ip();
+        let node = self.service.node.clone();
+        let Some(state) = self.state() else { return false };
+        let token = HtMechanism::from_name(state.mechanism).is_some();
+        let admitted = node.guard.admit(&node.limits(), node.seconds(), peer, &state.claimed, token, right);
+        if let Err(limited) = admitted {
+            node.metrics.logins_limited.inc([limited.as_str()]);
+        }
+        admitted.is_ok()
     }
 
     /// RFC 6120 section 6.5.11: the condition that says nothing of the account and asks to come back later.
@@ -163,6 +178,11 @@ impl Connection {
             state.principal = node.guest(host);
             return self.success();
         }
+        // A certificate is no secret that is guessed.
+        if mechanism != Some(Mechanism::External) && !self.may_answer(true) {
+            return self.limited_login();
+        }
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
         let Some((_, jid)) = account(Some(&host), username) else {
             return self.failed_login(Failure::NotAuthorized, "no account");
         };
@@ -199,13 +219,8 @@ impl Connection {
     }
 
     fn success(&mut self) -> Taken {
-        let peer = self.stream.facts().peer.ip();
-        let node = self.service.node.clone();
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         state.exchange = None;
-        if !state.claimed.is_empty() {
-            node.guard.succeeded(node.seconds(), peer, &state.claimed);
-        }
         match state.profile {
             Profile::Rfc6120 => self.success_rfc6120(),
             Profile::Sasl2 => self.proved_sasl2(),
@@ -228,16 +243,16 @@ impl Connection {
 
     /// The same with more elements in `<failure/>`.
     pub(super) fn failed_login_with(&mut self, failure: Failure, reason: &'static str, more: &[u8]) -> Taken {
+        let (failure, reason) = match failure {
+            Failure::NotAuthorized if !self.may_answer(false) => (Failure::TemporaryAuthFailure, "limited"),
+            other => (other, reason),
+        };
         let node = self.service.node.clone();
         let limit = node.limits().auth_attempts;
         let peer = self.stream.facts().peer;
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         let chosen = state.exchange.as_ref().map(|exchange| exchange.mechanism().name());
         node.metrics.login_failures.inc([chosen.unwrap_or(state.mechanism), failure.condition()]);
-        if failure == Failure::NotAuthorized {
-            let token = HtMechanism::from_name(state.mechanism).is_some();
-            node.guard.failed(&node.limits(), node.seconds(), peer.ip(), &state.claimed, token);
-        }
         let user = state.found.as_ref().map(|f| f.principal.jid.to_string()).unwrap_or_default();
         tracing::info!(%peer, user, condition = failure.condition(), reason, "login failed");
         state.forget_login();

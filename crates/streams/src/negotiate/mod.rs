@@ -18,6 +18,7 @@ mod sasl;
 mod sasl2;
 mod upgrade;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -417,18 +418,32 @@ pub(crate) enum Ready {
     Early(Vec<u8>),
 }
 
+/// A password that a client has sent.
+pub(crate) struct Tried {
+    /// The account that it claims, normalised.
+    pub(crate) account: String,
+    pub(crate) peer: IpAddr,
+    pub(crate) password: Secret,
+}
+
 /// Checks a password against what is stored, away from the routing threads.
 pub(crate) fn check_password(
     service: &Arc<Service>,
     found: Option<Found>,
-    account: String,
-    password: Secret,
+    tried: Tried,
 ) -> BoxFuture<'static, (Option<Found>, bool)> {
-    let decoy = service.decoy.clone();
+    let (node, decoy) = (service.node.clone(), service.decoy.clone());
     let (tell, told) = tokio::sync::oneshot::channel();
     service.node.spawner.blocking(
         "password",
         Box::new(move || {
+            let Tried { account, peer, password } = tried;
+            // Others may have failed while this one waited for a thread. It would get no answer then (`may_answer`), so
+            // guesses in parallel cost no more derivations than are answered, but for those under way.
+            if node.guard.check(&node.limits(), node.seconds(), peer, &account, false).is_err() {
+                let _ = tell.send((found, false));
+                return;
+            }
             let stored = found.as_ref().and_then(|f| Credentials::decode(&f.credentials).ok());
             let known = stored.is_some();
             // The decoy costs the same, so that time does not tell who exists.

@@ -142,3 +142,119 @@ async fn unknown_accounts_pretend_to_have_the_iterations_of_new_ones() {
     }
     assert_eq!(iterations[0], iterations[1]);
 }
+
+/// What the clients are told, in the order in which they were connected.
+async fn answers(clients: &mut [Client]) -> Vec<String> {
+    let mut answers = Vec::new();
+    for client in clients {
+        let answer = client.element().await;
+        answers.push(if answer.name() == "failure" { answer.condition().unwrap() } else { answer.name() });
+    }
+    answers
+}
+
+fn count(answers: &[String], what: &str) -> usize {
+    answers.iter().filter(|answer| *answer == what).count()
+}
+
+/// Guesses that are under way at the same time; the last one is right.
+const PARALLEL: usize = 30;
+
+fn guess(n: usize) -> &'static str {
+    if n + 1 == PARALLEL { PASSWORD } else { "wrong" }
+}
+
+#[tokio::test]
+async fn of_scram_exchanges_in_parallel_only_as_many_as_the_limit_are_answered() {
+    let wire = limited_node().await;
+    let (mut clients, mut proofs) = (Vec::new(), Vec::new());
+    for n in 0..PARALLEL {
+        let mut client = wire.connect_from(THERE);
+        client.open().await;
+        let mut scram = Scram::new(Hash::Sha1, Gs2::None, "juliet", guess(n));
+        client.auth(Mechanism::ScramSha1, &scram.first()).await;
+        let challenge = text::response(&client.element().await.text()).unwrap();
+        proofs.push(text::challenge(&scram.last(&challenge, None).unwrap()));
+        clients.push(client);
+    }
+    for (client, proof) in clients.iter_mut().zip(proofs) {
+        client.send(format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{proof}</response>")).await;
+    }
+    let answers = answers(&mut clients).await;
+    assert_eq!(count(&answers, "not-authorized"), 3, "{answers:?}");
+    // Among them the one with the right password.
+    assert_eq!(count(&answers, "temporary-auth-failure"), PARALLEL - 3, "{answers:?}");
+    assert_eq!(refused(&wire, "address-and-account"), PARALLEL as u64 - 3);
+}
+
+#[tokio::test]
+async fn of_plain_passwords_in_parallel_only_as_many_as_the_limit_are_answered() {
+    let wire = limited_node().await;
+    for sasl2 in [true, false] {
+        let mut clients = Vec::new();
+        for _ in 0..PARALLEL {
+            let mut client = wire.connect_from(THERE);
+            shaken(&mut client).await;
+            clients.push(client);
+        }
+        for (n, client) in clients.iter_mut().enumerate() {
+            if sasl2 {
+                client.send(plain("juliet", guess(n), "")).await;
+            } else {
+                client.auth(Mechanism::Plain, &sasl::client::plain(None, "juliet", guess(n))).await;
+            }
+        }
+        let answers = answers(&mut clients).await;
+        assert_eq!(count(&answers, "not-authorized"), 3, "{answers:?}");
+        assert_eq!(count(&answers, "temporary-auth-failure"), PARALLEL - 3, "{answers:?}");
+        wire.advance(600).await;
+    }
+}
+
+#[tokio::test]
+async fn of_tokens_in_parallel_only_as_many_as_the_limit_are_answered() {
+    let wire = limited_node().await;
+    let fast = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>");
+    let mut clients = Vec::new();
+    for _ in 0..PARALLEL {
+        let mut client = wire.connect_from(THERE);
+        shaken(&mut client).await;
+        clients.push(client);
+    }
+    let proof = sasl::client::hashed_token("juliet", "guess", &[]);
+    for client in &mut clients {
+        client.send(authenticate("HT-SHA-256-NONE", &proof, &fast)).await;
+    }
+    let answers = answers(&mut clients).await;
+    assert_eq!(count(&answers, "not-authorized"), 3, "{answers:?}");
+    assert_eq!(count(&answers, "temporary-auth-failure"), PARALLEL - 3, "{answers:?}");
+}
+
+#[tokio::test]
+async fn right_passwords_in_parallel_from_one_address_are_all_let_in() {
+    let wire = limited_node().await;
+    let mut clients = Vec::new();
+    for n in 0..PARALLEL {
+        wire.user(&format!("user{n}")).await;
+        let mut client = wire.connect_from(THERE);
+        shaken(&mut client).await;
+        clients.push(client);
+    }
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(plain(&format!("user{n}"), PASSWORD, "")).await;
+    }
+    let answers = answers(&mut clients).await;
+    assert_eq!(count(&answers, "success"), PARALLEL, "{answers:?}");
+}
+
+#[tokio::test]
+async fn an_exchange_that_is_broken_off_has_learnt_nothing_and_is_not_counted() {
+    let wire = limited_node().await;
+    for _ in 0..PARALLEL {
+        let mut client = wire.connect_from(THERE);
+        client.open().await;
+        client.auth(Mechanism::ScramSha1, &Scram::new(Hash::Sha1, Gs2::None, "juliet", "x").first()).await;
+        assert_eq!(client.element().await.name(), "challenge");
+    }
+    attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();
+}
