@@ -16,6 +16,7 @@ use base::spawn::BoxFuture;
 use net::{Event, Scratch, Transport};
 use stanza::{Element, Head, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
 use throng_core::inquiry::Facts;
+use throng_core::session::ack::ASK_AGAIN_SECONDS;
 use throng_core::session::{Batch, Item, Stamp, Taken, flags};
 use throng_core::{Frame, Ingest, Node, Session};
 use xml::{Ns, Scope, Tree};
@@ -62,7 +63,8 @@ impl Connection {
         let facts = self.stream.facts();
         let limits = self.service.node.limits();
         let left = self.link.deadline().saturating_sub(now);
-        let waits = session.flags.has(flags::MANAGED) && self.link.asked().is_some();
+        let waits =
+            session.flags.has(flags::MANAGED) && (self.link.asked().is_some() || self.link.is_stalled());
         let silent = match (self.blocked, self.probed) {
             (0, true) => Some(limits.idle_seconds.saturating_add(limits.ping_seconds.saturating_sub(left))),
             (0, false) if !waits => Some(limits.idle_seconds.saturating_sub(left)),
@@ -113,10 +115,12 @@ impl Connection {
     fn rest(&self, session: &Session, now: u32) {
         let limits = self.service.node.limits();
         let mut deadline = now.saturating_add(limits.idle_seconds);
-        if session.flags.has(flags::MANAGED)
-            && let Some(asked) = self.link.asked()
-        {
-            deadline = deadline.min(asked.saturating_add(limits.ping_seconds));
+        if session.flags.has(flags::MANAGED) {
+            if let Some(asked) = self.link.asked() {
+                deadline = deadline.min(asked.saturating_add(limits.ping_seconds));
+            } else if self.link.is_stalled() {
+                deadline = deadline.min(now.saturating_add(ASK_AGAIN_SECONDS));
+            }
         }
         self.link.set_deadline(deadline);
     }
@@ -313,6 +317,12 @@ impl Connection {
             return Some(Next::Lost(
                 StreamError::new(StreamCondition::ConnectionTimeout).text("no acknowledgement"),
             ));
+        }
+        if self.link.is_stalled() {
+            // The write that follows asks, and sets the alarm for the answer. It also is a question for a sign of life.
+            self.link.ask_again();
+            self.link.set_deadline(now.saturating_add(limits.idle_seconds));
+            return None;
         }
         // The roster that the login read is of no use any more if nobody asked for it by now.
         session.account.with(|state| drop(state.take_prefetched()));

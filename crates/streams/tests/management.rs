@@ -11,6 +11,7 @@ use throng_core::Limits;
 use throng_core::effect::Effects;
 use throng_core::feature::{Builder, Feature};
 use throng_core::hooks::{Flow, Interest, Outcome, OutgoingCtx, Phase, Verdict};
+use throng_core::session::ack::ASK_AGAIN_SECONDS;
 use throng_core::session::{Management, flags};
 use tokio::sync::Semaphore;
 
@@ -400,6 +401,40 @@ async fn a_peer_that_does_not_acknowledge_is_lost_and_may_resume() {
     // An acknowledgement ends the wait: she is asked nothing until the line is silent for long.
     again.send(format!("<r {NS}/>")).await;
     again.expect(&format!("<a {NS} h='1'/>")).await;
+}
+
+#[tokio::test]
+async fn a_peer_that_is_busy_with_a_large_message_is_asked_once_until_it_acknowledges_more() {
+    let wire = start(|_| {}).await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    enable(&mut juliet).await;
+    let body = "x".repeat(30_000);
+    romeo.send(format!("<message to='juliet@example.com/balcony' id='1'><body>{body}</body></message>")).await;
+    romeo.sync().await;
+    assert_eq!(juliet.element().await.name(), "message");
+    // She answers each question at once, and truthfully: the message is not handled yet.
+    assert_eq!(juliet.element().await.name(), "r");
+    for _ in 0..200 {
+        juliet.send(format!("<a {NS} h='0'/>")).await;
+    }
+    juliet.send(format!("<r {NS}/>")).await;
+    juliet.expect(&format!("<a {NS} h='0'/>")).await;
+    // Nothing more is sent to her until she acknowledges: she is asked again, but not often.
+    romeo.send("<message to='juliet@example.com/balcony' id='2'/>").await;
+    romeo.sync().await;
+    for _ in 0..3 {
+        wire.advance(ASK_AGAIN_SECONDS).await;
+        assert_eq!(juliet.element().await.name(), "r");
+        juliet.send(format!("<a {NS} h='0'/>")).await;
+        settle().await;
+    }
+    juliet.send(format!("<a {NS} h='1'/>")).await;
+    assert_eq!(juliet.element().await.attr("id").as_deref(), Some("2"));
+    assert_eq!(juliet.element().await.name(), "r");
+    // One that does not answer is lost as before.
+    wire.advance(wire.node.limits().ping_seconds).await;
+    juliet.ends_with(StreamCondition::ConnectionTimeout).await;
 }
 
 #[tokio::test]

@@ -25,6 +25,9 @@ use crate::frame::{Class, Frame};
 const ASK_STANZAS: usize = 20;
 /// The same in bytes.
 const ASK_BYTES: u32 = 16 * 1024;
+/// Seconds until a peer is asked again whose answer acknowledged nothing new. Asking at once would ask as fast as the
+/// connection carries question and answer.
+pub const ASK_AGAIN_SECONDS: u32 = 10;
 /// Room in the list of unacknowledged stanzas that is kept while it is empty.
 const KEPT: usize = 16;
 /// Bytes of a token.
@@ -114,6 +117,9 @@ pub(super) struct Ack {
     asked: Option<u32>,
     /// Something that is worth asking for was sent since the last time.
     worth: bool,
+    /// The last answer acknowledged nothing new: the peer is still busy with what it has. It is asked again for what is
+    /// sent after that, or after [`ASK_AGAIN_SECONDS`].
+    stalled: bool,
     holder: Holder,
     claimant: Option<Box<Claimant>>,
 }
@@ -167,10 +173,12 @@ impl Ack {
     pub(super) fn ask(&mut self, now: u32) -> bool {
         let ask = self.asked.is_none()
             && !self.unacked.is_empty()
-            && (self.worth || self.unacked.len() >= ASK_STANZAS || self.bytes >= ASK_BYTES);
+            && (self.worth
+                || !self.stalled && (self.unacked.len() >= ASK_STANZAS || self.bytes >= ASK_BYTES));
         if ask {
             self.asked = Some(now);
             self.worth = false;
+            self.stalled = false;
         }
         ask
     }
@@ -198,6 +206,7 @@ impl Ack {
         }
         self.acked = self.acked.wrapping_add(count);
         self.asked = None;
+        self.stalled = count == 0 && !self.unacked.is_empty();
         self.again = self.again.min(self.unacked.len() as u32);
         if self.unacked.is_empty() {
             self.worth = false;
@@ -258,6 +267,7 @@ impl Link {
             again: 0,
             asked: None,
             worth: false,
+            stalled: false,
             holder: Holder::Connection,
             claimant: None,
         }));
@@ -287,6 +297,14 @@ impl Link {
     /// Only now the peer can have got the request for an acknowledgement.
     pub fn put_off(&self, now: u32) {
         self.ack(|ack| ack.asked = ack.asked.map(|_| now));
+    }
+    /// Whether the last answer acknowledged nothing new of what is outstanding; see [`Link::ask_again`].
+    pub fn is_stalled(&self) -> bool {
+        self.ack(|ack| ack.stalled && ack.asked.is_none()).unwrap_or_default()
+    }
+    /// A peer whose last answer acknowledged nothing new may be asked again.
+    pub fn ask_again(&self) {
+        self.ack(|ack| ack.worth |= std::mem::take(&mut ack.stalled));
     }
     /// Bytes of what was sent and not acknowledged.
     pub fn unacked_bytes(&self) -> u32 {
@@ -408,6 +426,7 @@ impl Link {
         let Some(ack) = inner.ack.as_deref_mut() else { return Err(TooHigh { h, sent: 0 }) };
         let stored = ack.acknowledge(h)?;
         ack.again = ack.unacked.len() as u32;
+        ack.stalled = false;
         let handled = ack.handled;
         notify(inner, stored);
         Ok(handled)
@@ -526,6 +545,34 @@ mod tests {
         link.acknowledge(6).unwrap();
         link.acknowledge(5).unwrap();
         assert_eq!(link.acknowledge(7), Err(TooHigh { h: 7, sent: 6 }));
+    }
+
+    #[test]
+    fn a_peer_whose_answer_acknowledges_nothing_new_is_not_asked_at_once_again() {
+        let link = link(Terms { bytes: 100_000, ..TERMS });
+        push(&link, &format!("<message><body>{}</body></message>", "x".repeat(ASK_BYTES as usize)));
+        let (count, taken) = take(&link, 1);
+        assert!(count == 1 && taken.ask);
+        for _ in 0..1000 {
+            link.acknowledge(0).unwrap();
+            assert!(!take(&link, 1).1.ask && link.is_stalled());
+        }
+        // What is sent after that is worth a question, but one only.
+        push(&link, "<message/>");
+        assert!(take(&link, 2).1.ask);
+        link.acknowledge(0).unwrap();
+        assert!(!take(&link, 2).1.ask);
+        // The alarm lets it be asked once.
+        link.ask_again();
+        assert!(take(&link, 12).1.ask && !link.is_stalled() && !take(&link, 12).1.ask);
+        // Progress asks for the rest.
+        link.acknowledge(0).unwrap();
+        link.acknowledge(1).unwrap();
+        assert!(!link.is_stalled());
+        link.acknowledge(2).unwrap();
+        assert!(!take(&link, 13).1.ask && !link.is_stalled());
+        link.ask_again();
+        assert!(!take(&link, 13).1.ask);
     }
 
     #[test]
