@@ -138,6 +138,8 @@ async fn section_8_1_2_1_the_server_stamps_from() {
         "from='juliet@example.com'",
         "from='juliet@example.com/balcony'",
         "from='JULIET@example.com/balcony'",
+        // Another resource of the account: what a client would have bound, had it not resumed.
+        "from='juliet@example.com/chamber'",
     ] {
         juliet.send(format!("<message {from} to='romeo@example.com/orchard'/>")).await;
         assert_eq!(
@@ -154,8 +156,8 @@ async fn section_4_9_3_9_a_foreign_from_ends_the_stream() {
     for from in [
         "romeo@example.com",
         "romeo@example.com/orchard",
-        "juliet@example.com/chamber",
         "example.com",
+        "juliet@example.net/balcony",
         "@@",
         "",
     ] {

@@ -98,18 +98,14 @@ impl Node {
         Ok(())
     }
 
-    /// RFC 6120 section 8.1.2.1: a wrong `from` ends the stream.
+    /// RFC 6120 section 8.1.2.1: a `from` of somebody else ends the stream. Any resource of the sender's own account
+    /// passes, and stamping puts the right one in its place, as section 8.1.2.1 has it for no `from` at all.
+    ///
+    /// COMPAT(Converse.js, 10): after a resumption it writes the resource that it would have bound.
     fn check_from(&self, session: &Arc<Session>, bytes: &[u8], head: &Head) -> Result<(), StreamError> {
         let Some(from) = head.from(bytes) else { return Ok(()) };
-        let own = session.full();
-        let right = match jid::parse(&from) {
-            Ok(parsed) => {
-                let from = parsed.as_ref();
-                from.as_str() == own.as_str() || from.as_str() == own.bare().as_str()
-            }
-            Err(_) => false,
-        };
-        if right {
+        let own = session.bare().as_str();
+        if jid::parse(&from).is_ok_and(|from| from.as_ref().bare().as_str() == own) {
             Ok(())
         } else {
             Err(StreamError::new(StreamCondition::InvalidFrom).text("from is not the address of this stream"))
