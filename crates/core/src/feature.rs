@@ -217,6 +217,7 @@ pub(crate) struct Parts {
     pub(crate) late: Option<crate::host::Late>,
     pub(crate) software: Option<crate::host::Software>,
     pub(crate) keeps_messages: bool,
+    pub(crate) iq_without_subscription: bool,
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
     pub(crate) elements: Elements,
     pub(crate) disco: Extra,
@@ -294,6 +295,11 @@ impl Builder<'_> {
     /// clears [`crate::account::State::flushing`] when nothing is left.
     pub fn keeps_messages(&mut self) {
         self.parts.keeps_messages = true;
+    }
+    /// Lets requests to a full address be delivered whether or not their sender may see its presence, against RFC 6121
+    /// section 8.5.3.1.
+    pub fn iq_without_subscription(&mut self) {
+        self.parts.iq_without_subscription = true;
     }
     /// Lets streams be acknowledged and resumed, and says how messages are marked that were sent in vain.
     pub fn management(&mut self, management: crate::session::Management, late: crate::host::Late) {

@@ -56,6 +56,8 @@ pub struct Host {
     pub late: Option<Late>,
     /// A feature stores messages that nobody took.
     pub keeps_messages: bool,
+    /// Requests to a full address are delivered whether or not their sender may see its presence.
+    pub iq_without_subscription: bool,
     /// Names of the features that are on, in registry order.
     pub features: Vec<&'static str>,
     /// The host that took the place of this one.
@@ -212,6 +214,7 @@ impl Host {
             late: parts.late,
             software: parts.software,
             keeps_messages: parts.keeps_messages,
+            iq_without_subscription: parts.iq_without_subscription,
             features,
             options: options_of,
             next: OnceLock::new(),

@@ -169,6 +169,9 @@ fn build(builder: &mut Builder<'_>) {
             ),
         }
     }
+    // TURN comes first: a client that takes the first service that it finds must not be left with STUN alone, and a TURN
+    // server answers STUN as well (RFC 8656 section 3). Beyond that the order of the configuration counts.
+    services.sort_by_key(|service| !service.wants_credentials());
     let secret = Secret::from(builder.options.text("secret"));
     let key = (!secret.is_empty())
         .then(|| Key(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret.expose())));
@@ -221,14 +224,17 @@ fn one(known: &Known, request: &IqRequest<'_>) -> IqAnswer {
         Some(port) => Some(port.parse::<u16>().map_err(|_| bad())?),
         None => None,
     };
-    let mut found = known.services.iter().filter(|s| {
-        s.wants_credentials()
-            && s.kind == kind
-            && s.host == host
-            && port.is_none_or(|port| s.port == Some(port))
-    });
-    let (Some(first), Some(credentials)) = (found.next(), credentials) else {
-        return Err(StanzaCondition::ItemNotFound.into());
+    let mut found = known
+        .services
+        .iter()
+        .filter(|s| s.kind == kind && s.host == host && port.is_none_or(|port| s.port == Some(port)));
+    let none = |text| Err(StanzaError::new(StanzaCondition::ItemNotFound).text(text));
+    let Some(first) = found.next() else { return none("there is no such service") };
+    if !first.wants_credentials() {
+        return none("this service needs no credentials");
+    }
+    let Some(credentials) = credentials else {
+        return none("there are no credentials for this service: the server shares no secret with it");
     };
     let mut out = Vec::with_capacity(256);
     let mut w = Writer::new(&mut out);
@@ -313,14 +319,18 @@ mod tests {
         let bard = engine.connect("bard", "globe");
         let turn =
             "<service type='turn' host='turn.example.com' port='3478' transport='udp' restricted='1'/>";
-        assert_same(&bard.ask(&services("")), &[result("services", &format!(">{STUN}{turn}</services>"))]);
+        // TURN first, whatever the order of the configuration.
+        assert_same(&bard.ask(&services("")), &[result("services", &format!(">{turn}{STUN}</services>"))]);
         assert_same(
             &bard.ask(&services(" type='stun'")),
             &[result("services", &format!(" type='stun'>{STUN}</services>"))],
         );
         assert_same(&bard.ask(&services(" type='ftp'")), &[result("services", " type='ftp'/>")]);
         let missing = bard.ask(&credentials("<service type='turn' host='turn.example.com'/>"));
-        assert!(missing[0].contains("<item-not-found"), "without a secret there are none: {missing:?}");
+        assert!(
+            missing[0].contains("<item-not-found") && missing[0].contains("no secret"),
+            "without a secret there are none: {missing:?}"
+        );
     }
 
     #[test]
@@ -352,15 +362,18 @@ mod tests {
         let answer =
             bard.ask(&credentials("<service type='turn' host='turn.example.com' port='80'/>")).remove(0);
         assert_eq!(answer.matches(" port='80'").count(), 1, "{answer}");
-        for (service, condition) in [
-            ("<service type='turn' host='other.example.com'/>", "item-not-found"),
-            ("<service type='stun' host='stun.example.com'/>", "item-not-found"),
-            ("<service type='turn'/>", "bad-request"),
-            ("<service type='turn' host='turn.example.com' port='x'/>", "bad-request"),
-            ("", "bad-request"),
+        for (service, condition, text) in [
+            ("<service type='turn' host='other.example.com'/>", "item-not-found", "no such service"),
+            ("<service type='stun' host='stun.example.com'/>", "item-not-found", "needs no credentials"),
+            ("<service type='turn'/>", "bad-request", "type and host"),
+            ("<service type='turn' host='turn.example.com' port='x'/>", "bad-request", "type and host"),
+            ("", "bad-request", "type and host"),
         ] {
             let answer = bard.ask(&credentials(service)).remove(0);
-            assert!(answer.contains(&format!("<{condition} ")), "{service}: {answer}");
+            assert!(
+                answer.contains(&format!("<{condition} ")) && answer.contains(text),
+                "{service}: {answer}"
+            );
         }
     }
 

@@ -488,6 +488,7 @@ fn kept(kind: Kind) -> bool {
 fn trusts(account: &Arc<Account>, session: &Arc<Session>, from: JidRef<'_>) -> bool {
     let bare = from.bare();
     bare.as_str() == account.jid.as_ref().as_str()
+        || account.host().iq_without_subscription
         // A host of this server may always ask.
         || bare.local().is_none() && bare.as_str() == account.host().domain()
         || account.subscription(bare).has(Subscription::FROM)

@@ -37,12 +37,21 @@ pub static FEATURE: Feature = Feature {
         version: "",
         left_out: "section 4.3: probes to other servers; the time in the answer to a probe of somebody who is not there",
     }],
-    options: &[OptionSpec {
-        key: "presence_bytes",
-        kind: feature::Kind::Int(1_024, 65_536),
-        default: Value::Int(4_096),
-        doc: "The largest presence that is broadcast and kept, in bytes.",
-    }],
+    options: &[
+        OptionSpec {
+            key: "presence_bytes",
+            kind: feature::Kind::Int(1_024, 65_536),
+            default: Value::Int(4_096),
+            doc: "The largest presence that is broadcast and kept, in bytes.",
+        },
+        OptionSpec {
+            key: "iq_without_subscription",
+            kind: feature::Kind::Bool,
+            default: Value::Bool(false),
+            doc: "Deliver requests (IQ) to a full address although the sender may not see its presence, as other servers do. \
+                  RFC 6121 section 8.5.3.1 refuses them with `service-unavailable`, so that an address cannot be tried out.",
+        },
+    ],
     build,
     ..Feature::EMPTY
 };
@@ -63,6 +72,9 @@ fn build(b: &mut Builder<'_>) {
     b.incoming(Phase::Rewrite, Interest::kinds(of(PresenceType::Probe)), probe);
     b.incoming(Phase::Notify, Interest::kinds(of(PresenceType::Unavailable)), left);
     b.closing(Phase::Notify, Interest::ALL, closing);
+    if b.options.bool("iq_without_subscription") {
+        b.iq_without_subscription();
+    }
 }
 
 fn outgoing(ctx: &mut OutgoingCtx<'_>, limit: usize) -> Flow {
