@@ -38,6 +38,7 @@ pub mod passwords;
 pub mod questions;
 pub mod router;
 pub mod session;
+pub mod visibility;
 
 pub use account::{Account, Contact};
 pub use blocked::Blocked;

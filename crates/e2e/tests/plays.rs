@@ -56,6 +56,7 @@ plays! {
     message_types,
     offline,
     offline_priority,
+    own_resource,
     ping,
     ping_silence,
     presence,

@@ -11,13 +11,13 @@
 
 use std::borrow::Cow;
 
-use jid::Jid;
 use stanza::{StanzaCondition, StanzaError};
-use store::{ErrorKind, StoreError, Stores, Subscription};
+use store::Subscription;
 use throng_core::disco::{DiscoInfo, DiscoNode, DiscoQuery};
 use throng_core::fault::store_error;
 use throng_core::feature::{Builder, Disco, Feature, Spec};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
+use throng_core::visibility::Visibility;
 use throng_core::{Account, Effects};
 use xml::{Ns, Writer};
 
@@ -168,18 +168,17 @@ fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     }
     let node = node(request)?;
     let Some(to) = request.to else { return Ok(IqFlow::error(StanzaCondition::ServiceUnavailable)) };
-    let from = request.from.bare();
     let host = request.host.clone();
     let answer = move |trusted: bool| match trusted {
         true => info(&host.disco_account, node.as_deref()),
         false => Err(StanzaCondition::ServiceUnavailable.into()),
     };
-    if let Some(account) = request.node.table.find(to) {
-        return Ok(IqFlow::Reply(answer(account.subscription(from).has(Subscription::FROM))));
-    }
-    let (stores, to, from) = (request.node.stores.clone(), to.bare().to_jid(), from.to_jid());
+    let question = match request.node.visibility(to, request.from) {
+        Visibility::Known(trusted) => return Ok(IqFlow::Reply(answer(trusted))),
+        Visibility::Ask(question) => question,
+    };
     Ok(IqFlow::Wait(Box::pin(async move {
-        let answer = match may_see(&stores, &to, &from).await {
+        let answer = match question.ask().await {
             Ok(trusted) => answer(trusted),
             Err(error) => Err(store_error(error)),
         };
@@ -198,19 +197,6 @@ fn other_items(request: &IqRequest<'_>) -> IqAnswer {
     match account.filter(|a| a.subscription(request.from.bare()).has(Subscription::FROM)) {
         Some(_) if node.is_some() => Err(StanzaCondition::ItemNotFound.into()),
         account => Ok(items(node.as_deref(), account.as_deref())),
-    }
-}
-
-/// Whether a subscription of `from` to `owner` is in the store.
-async fn may_see(stores: &Stores, owner: &Jid, from: &Jid) -> Result<bool, StoreError> {
-    let Some(owner) = stores.addresses.find(owner).await? else { return Ok(false) };
-    match stores.roster.get(owner).await {
-        Ok(roster) => {
-            Ok(roster.items.iter().any(|i| i.jid == *from && i.subscription.has(Subscription::FROM)))
-        }
-        // A contact's address has a number, but no account.
-        Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
     }
 }
 

@@ -9,16 +9,16 @@
 //! The trap: a session that ends takes its presence with it in the last phase of the closing chain; this feature has to
 //! look before.
 
-use jid::JidRef;
 use stanza::{IqType, Kind, KindSet, PresenceType, StanzaCondition, StanzaError};
 use store::last_seen::STATUS_BYTES;
-use store::{ErrorKind, Seen, StoreError, Stores, Subscription};
+use store::{Seen, StoreError};
 use throng_core::Effects;
 use throng_core::fault::store_error;
 use throng_core::feature::{Builder, Disco, Feature, Spec};
 use throng_core::hooks::{ClosingCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, Verdict};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
 use throng_core::session::{Slot, flags};
+use throng_core::visibility::Visibility;
 use xml::Ns;
 
 /// Last Activity.
@@ -70,14 +70,15 @@ fn forbidden() -> StanzaError {
 /// Section 3.
 fn other(request: &mut IqRequest<'_>) -> IqFlow {
     let Some(owner) = request.to else { return IqFlow::error(forbidden()) };
-    if let Some(account) = request.node.table.find(owner) {
-        let trusted = account.subscription(request.from.bare()).has(Subscription::FROM);
-        return IqFlow::Reply(if trusted { Ok(answer(0, None)) } else { Err(forbidden()) });
-    }
-    let (node, owner, from) = (request.node.clone(), owner.bare().to_jid(), request.from.bare().to_jid());
+    let question = match request.node.visibility(owner, request.from) {
+        Visibility::Known(true) => return IqFlow::Reply(Ok(answer(0, None))),
+        Visibility::Known(false) => return IqFlow::error(forbidden()),
+        Visibility::Ask(question) => question,
+    };
+    let (node, owner) = (request.node.clone(), owner.bare().to_jid());
     IqFlow::Wait(Box::pin(async move {
         let found: Result<IqAnswer, StoreError> = async {
-            if !may_see(&node.stores, owner.as_ref(), from.as_ref()).await? {
+            if !question.ask().await? {
                 return Ok(Err(forbidden()));
             }
             Ok(match node.stores.last_seen.get(owner.as_ref()).await? {
@@ -94,35 +95,22 @@ fn other(request: &mut IqRequest<'_>) -> IqFlow {
     }))
 }
 
-/// Whether a subscription of `from` to the presence of `owner` is in the store.
-async fn may_see(stores: &Stores, owner: JidRef<'_>, from: JidRef<'_>) -> Result<bool, StoreError> {
-    let Some(id) = stores.addresses.find(&owner.to_jid()).await? else { return Ok(false) };
-    match stores.roster.get(id).await {
-        Ok(roster) => {
-            Ok(roster.items.iter().any(|i| i.jid.as_ref() == from && i.subscription.has(Subscription::FROM)))
-        }
-        Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// Section 4: a resource hears of the question only from those who may see its presence.
 fn police(ctx: &mut IncomingCtx<'_>) -> Flow {
     if ctx.to.resource().is_none() {
         return Flow::Next;
     }
-    let from = ctx.from.bare();
-    if let Some(account) = ctx.account {
-        let trusted = from == account.jid.as_ref() || account.subscription(from).has(Subscription::FROM);
-        return if trusted { Flow::Next } else { Flow::Stop(Verdict::Refused(forbidden())) };
-    }
-    // Nobody is connected: the same answer must not tell that.
-    let (stores, owner, from) = (ctx.node.stores.clone(), ctx.to.bare().to_jid(), from.to_jid());
-    if owner == from {
+    if ctx.from.bare() == ctx.to.bare() {
         return Flow::Next;
     }
+    let question = match ctx.node.visibility(ctx.to, ctx.from) {
+        Visibility::Known(true) => return Flow::Next,
+        Visibility::Known(false) => return Flow::Stop(Verdict::Refused(forbidden())),
+        // Nobody is connected: the same answer must not tell that.
+        Visibility::Ask(question) => question,
+    };
     Flow::Wait(Box::pin(async move {
-        match may_see(&stores, owner.as_ref(), from.as_ref()).await {
+        match question.ask().await {
             Ok(true) => Outcome::next(),
             Ok(false) => Outcome::refused(forbidden()),
             Err(error) => Outcome::refused(store_error(error)),
@@ -167,6 +155,7 @@ fn closing(ctx: &mut ClosingCtx<'_>) -> Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::Subscription;
     use testkit::{Client, Engine, assert_same};
 
     fn engine() -> Engine {

@@ -1,19 +1,22 @@
 //! XMPP Ping: XEP-0199 2.0.1, sections 4.1 (server to client), 4.2 (client to server) and 4.3 (server to server).
 //!
-//! The server answers for itself, for the sender's account and for every other account. It asks silent clients
-//! itself: the engine notices the silence, this feature only makes the question. The client's answer, result or
+//! The server answers for itself, for the sender's account, and for another account to those who may see its presence. It asks
+//! silent clients itself: the engine notices the silence, this feature only makes the question. The client's answer, result or
 //! error, ends the silence and nothing more.
 //!
 //! Left out: 4.4 and 4.5 need no code, since a ping to a full address is routed like any other request.
 //!
-//! The trap: the answer on behalf of an account must be the same whether the account exists or not (section 7); so it
-//! never looks.
+//! The trap: whoever may not see an account's presence gets the answer for a missing account (section 7), which is that
+//! for any request to one (RFC 6121 section 8.5.1).
 
 use base::id::random_id;
-use throng_core::Frame;
+use stanza::StanzaCondition;
+use throng_core::fault::store_error;
 use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
-use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
+use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
 use throng_core::session::Session;
+use throng_core::visibility::Visibility;
+use throng_core::{Effects, Frame};
 use xml::Ns;
 
 /// XMPP Ping.
@@ -22,7 +25,7 @@ pub static FEATURE: Feature = Feature {
     summary: "Answers pings and asks silent clients for a sign of life.",
     specs: &[Spec { name: "XEP-0199", title: "XMPP Ping", version: "2.0.1", left_out: "" }],
     disco: &[Disco::Server(Ns::Ping.as_str()), Disco::Account(Ns::Ping.as_str())],
-    iq: &KEYS,
+    iq: &[SERVER, OWN, OTHER],
     options: &[OptionSpec {
         key: "idle_probe",
         kind: Kind::Bool,
@@ -33,18 +36,30 @@ pub static FEATURE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-const KEYS: [IqKey; 3] = [
-    IqKey::get(Target::Server, Ns::Ping, "ping"),
-    IqKey::get(Target::OwnAccount, Ns::Ping, "ping"),
-    IqKey::get(Target::Account, Ns::Ping, "ping"),
-];
+const SERVER: IqKey = IqKey::get(Target::Server, Ns::Ping, "ping");
+const OWN: IqKey = IqKey::get(Target::OwnAccount, Ns::Ping, "ping");
+const OTHER: IqKey = IqKey::get(Target::Account, Ns::Ping, "ping");
 
 fn build(builder: &mut Builder<'_>) {
-    for key in KEYS {
-        builder.iq(key, |_: &mut IqRequest<'_>| IqFlow::empty());
-    }
+    builder.iq(SERVER, |_: &mut IqRequest<'_>| IqFlow::empty());
+    builder.iq(OWN, |_: &mut IqRequest<'_>| IqFlow::empty());
+    builder.iq(OTHER, other);
     if builder.options.bool("idle_probe") {
         builder.idle_probe(probe);
+    }
+}
+
+/// On behalf of another account.
+fn other(request: &mut IqRequest<'_>) -> IqFlow {
+    let answer = |trusted: bool| -> IqAnswer {
+        if trusted { Ok(Vec::new()) } else { Err(StanzaCondition::ServiceUnavailable.into()) }
+    };
+    let Some(to) = request.to else { return IqFlow::Reply(answer(false)) };
+    match request.node.visibility(to, request.from) {
+        Visibility::Known(trusted) => IqFlow::Reply(answer(trusted)),
+        Visibility::Ask(question) => IqFlow::Wait(Box::pin(async move {
+            (question.ask().await.map_err(store_error).and_then(answer), Effects::default())
+        })),
     }
 }
 
@@ -59,6 +74,7 @@ fn probe(session: &Session) -> Option<Frame> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::Subscription;
     use testkit::{Engine, assert_same};
     use throng_core::feature::Options;
     use throng_core::{Enabled, Limits};
@@ -83,18 +99,36 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_account_answers_like_any_other() {
+    fn rfc_6121_section_8_5_1_only_who_may_see_an_account_is_answered_for_it() {
         let engine = Engine::new(&[&FEATURE]);
-        engine.user("juliet");
-        engine.user("romeo@example.net");
+        for user in ["juliet", "romeo@example.net", "nurse", "friend", "paris"] {
+            engine.user(user);
+        }
+        for friend in ["romeo@example.net", "friend"] {
+            engine.contact(friend, "juliet@example.com", Subscription::FROM);
+        }
+        // The other direction tells nothing.
+        engine.contact("paris", "juliet@example.com", Subscription::TO);
         let juliet = engine.connect("juliet", "balcony");
-        for to in ["romeo@example.net", "tybalt@example.com"] {
-            let answer =
-                juliet.ask(&format!("<iq to='{to}' id='1' type='get'><ping xmlns='urn:xmpp:ping'/></iq>"));
+        let _connected = [engine.connect("friend", "1"), engine.connect("nurse", "1")];
+        let ask = |to: &str, payload: &str| {
+            juliet.recv();
+            juliet.ask(&format!("<iq to='{to}' id='1' type='get'>{payload}</iq>")).remove(0)
+        };
+        let ping = "<ping xmlns='urn:xmpp:ping'/>";
+        for to in ["romeo@example.net", "friend@example.com"] {
             assert_same(
-                &answer,
+                &[ask(to, ping)],
                 &[format!("<iq from='{to}' to='juliet@example.com/balcony' id='1' type='result'/>")],
             );
+        }
+        // To everybody else a missing account, one without resources and one with a resource are the same, and the same
+        // as for a request that nobody knows.
+        for to in ["tybalt@example.com", "paris@example.com", "nurse@example.com"] {
+            let unknown = ask(to, "<unknown xmlns='urn:xmpp:ping'/>").replace("unknown", "ping");
+            let answer = ask(to, ping);
+            assert!(answer.contains("<service-unavailable "), "{answer}");
+            assert_eq!(answer, unknown);
         }
     }
 

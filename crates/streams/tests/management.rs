@@ -410,7 +410,9 @@ async fn a_peer_that_is_busy_with_a_large_message_is_asked_once_until_it_acknowl
     let mut juliet = wire.login("juliet", "balcony").await;
     enable(&mut juliet).await;
     let body = "x".repeat(30_000);
-    romeo.send(format!("<message to='juliet@example.com/balcony' id='1'><body>{body}</body></message>")).await;
+    romeo
+        .send(format!("<message to='juliet@example.com/balcony' id='1'><body>{body}</body></message>"))
+        .await;
     romeo.sync().await;
     assert_eq!(juliet.element().await.name(), "message");
     // She answers each question at once, and truthfully: the message is not handled yet.

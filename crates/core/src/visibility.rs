@@ -1,0 +1,60 @@
+//! Who may see the presence of an account, as a question that may need the store: RFC 6121 section 8.5.1.
+//!
+//! The server answers for an account only to those who are subscribed to its presence. Everybody else gets the answer
+//! that a missing account gets, so that addresses cannot be tried out.
+//!
+//! The trap: an account with a connected resource is asked in memory and any other in the store, so the time of the
+//! answer is not the same for both; only its content is.
+
+use jid::{Jid, JidRef};
+use store::{ErrorKind, StoreError, Stores, Subscription};
+
+use crate::node::Node;
+
+/// Whether somebody may see an account's presence.
+pub enum Visibility {
+    /// The account is in memory.
+    Known(bool),
+    /// The store knows.
+    Ask(Question),
+}
+
+/// A question to the store.
+pub struct Question {
+    stores: Stores,
+    owner: Jid,
+    from: Jid,
+}
+
+impl Node {
+    /// Whether `from` is subscribed to the presence of the account `owner`. Both may be full addresses.
+    pub fn visibility(&self, owner: JidRef<'_>, from: JidRef<'_>) -> Visibility {
+        let from = from.bare();
+        if let Some(account) = self.table.find(owner) {
+            return Visibility::Known(account.subscription(from).has(Subscription::FROM));
+        }
+        let stores = self.stores.clone();
+        Visibility::Ask(Question { stores, owner: owner.bare().to_jid(), from: from.to_jid() })
+    }
+}
+
+impl Question {
+    /// Asks. An account that does not exist is visible to nobody.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn ask(&self) -> Result<bool, StoreError> {
+        let Some(id) = self.stores.addresses.find(&self.owner).await? else { return Ok(false) };
+        match self.stores.roster.get(id).await {
+            Ok(roster) => {
+                let sees = |item: &store::RosterItem| {
+                    item.jid == self.from && item.subscription.has(Subscription::FROM)
+                };
+                Ok(roster.items.iter().any(sees))
+            }
+            // The address of a contact has a number, but no account.
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
