@@ -22,7 +22,7 @@ use clap::{Args, Subcommand};
 
 use crate::control::local::TOKEN;
 use crate::plan::{Security, Time};
-use parse::{duration_ms, security, time};
+use parse::{duration_ms, renamed_security, security, time};
 
 /// Run a load against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
 #[derive(Args)]
@@ -113,8 +113,10 @@ struct Shape {
     /// Messages under way in each direction of a closed loop.
     #[arg(long, value_name = "N")]
     in_flight: Option<u32>,
-    /// Protection of connections: none, starttls or direct.
-    #[arg(long, value_name = "HOW", value_parser = security, alias = "security")]
+    /// Protection of connections: auto (STARTTLS where it is offered), none, starttls or direct. Default: the plan's, or auto.
+    #[arg(long, value_name = "HOW", value_parser = security)]
+    security: Option<Security>,
+    #[arg(long, hide = true, value_parser = renamed_security)]
     tls: Option<Security>,
     /// PEM file of authorities that must have signed the server's certificate. Default: any certificate is taken.
     #[arg(long, value_name = "FILE")]

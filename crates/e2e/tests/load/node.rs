@@ -38,20 +38,32 @@ impl Node {
     /// A node on loopback with accounts `u0`, `u1` … that has started.
     pub(crate) fn start(name: &str, accounts: u32) -> Node {
         let [port, http] = ports::free();
-        Node::start_at(name, None, format!("127.0.0.1:{port}"), http, accounts)
+        Node::start_at(name, None, format!("127.0.0.1:{port}"), http, accounts, "off")
+    }
+    /// The same with the listener that `make run` has: no login without STARTTLS.
+    pub(crate) fn start_secure(name: &str, accounts: u32) -> Node {
+        let [port, http] = ports::free();
+        Node::start_at(name, None, format!("127.0.0.1:{port}"), http, accounts, "required")
     }
     /// The same in a network namespace, at an address of it.
     pub(crate) fn start_in(space: &str, name: &str, address: Ipv4Addr, accounts: u32) -> Node {
-        Node::start_at(name, Some(space.to_owned()), format!("{address}:5222"), 5280, accounts)
+        Node::start_at(name, Some(space.to_owned()), format!("{address}:5222"), 5280, accounts, "off")
     }
-    fn start_at(name: &str, space: Option<String>, target: String, http: u16, accounts: u32) -> Node {
+    fn start_at(
+        name: &str,
+        space: Option<String>,
+        target: String,
+        http: u16,
+        accounts: u32,
+        tls: &str,
+    ) -> Node {
         let mut node = throng_e2e::Node::inside(space, name);
         let database = Database::new(name);
         // The fewest iterations that are allowed: how slow passwords are is not the question here.
         node.configure(&format!(
             "domains = ['{DOMAIN}']\ndata_dir = 'data'\n\
              [storage]\nurl = 'sqlite:{}/throng.db'\n[auth]\niterations = 4096\n\
-             [[listen]]\nkind = 'c2s'\naddress = '{target}'\ntls = 'off'\n\
+             [[listen]]\nkind = 'c2s'\naddress = '{target}'\ntls = '{tls}'\n\
              [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n",
             database.path().display()
         ));

@@ -166,6 +166,7 @@ fn about(asked: &Run, given: &Given) -> About {
         label: asked.output.label.clone().unwrap_or_else(|| given.target.clone()),
         started: clock::unix_seconds(),
         connections: plan.options.connections,
+        security: plan.target.security.name().to_owned(),
         time_scale: asked.shape.time_scale,
         acceptable_ms: plan.options.acceptable_ms,
         command: command_line(std::env::args()),

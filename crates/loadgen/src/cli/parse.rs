@@ -1,6 +1,6 @@
 //! Values of the command line: spans of time and kinds of protection.
 
-use crate::plan::{Security, Time};
+use crate::plan::{SECURITIES, Security, Time};
 
 /// Milliseconds of `90`, `90s`, `250ms`, `1.5m`, `2h`; without a unit: seconds.
 pub(super) fn duration_ms(text: &str) -> Result<u64, String> {
@@ -35,14 +35,15 @@ fn span(text: &str) -> Result<f64, String> {
     Ok(number * factor)
 }
 
-/// `none`, `starttls`, `direct`.
+/// `auto`, `none`, `starttls`, `direct`, and the other words that a plan takes.
 pub(super) fn security(text: &str) -> Result<Security, String> {
-    match text {
-        "none" => Ok(Security::None),
-        "starttls" => Ok(Security::Starttls),
-        "direct" => Ok(Security::Direct),
-        _ => Err("write none, starttls or direct".to_owned()),
-    }
+    let known = SECURITIES.iter().find(|(word, _)| *word == text);
+    known.map(|(_, security)| *security).ok_or_else(|| "write auto, none, starttls or direct".to_owned())
+}
+
+/// The flag is called as the key of a plan is.
+pub(super) fn renamed_security(text: &str) -> Result<Security, String> {
+    Err(format!("--tls is called --security; write --security {text}"))
 }
 
 #[cfg(test)]

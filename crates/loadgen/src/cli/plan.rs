@@ -151,7 +151,7 @@ fn arguments(shape: &Shape) -> Result<Arguments> {
         endpoint,
         sockets: shape.sockets,
         domain: shape.domain.clone(),
-        security: shape.tls,
+        security: shape.security,
         tls: tls(shape)?,
         sources,
         accounts: accounts(shape)?,

@@ -55,7 +55,7 @@ fn what_belongs_together_is_asked_for_together() {
         "x --users f --user-prefix u",
         "x --connections 0",
         "x --duration soon",
-        "x --tls maybe",
+        "x --security maybe",
         "worker --join a:1",
         "compare a",
         "x y",
@@ -84,4 +84,15 @@ fn without_a_plan_or_with_an_unknown_one_nothing_begins() {
     assert!(refused("idle --target 127.0.0.1:x").contains("--target"));
     assert!(refused("idle --time-scale 0").contains("--time-scale 0 makes no sense"));
     assert!(refused("idle --password-file not-there").contains("--password-file not-there cannot be read"));
+}
+
+#[test]
+fn the_old_name_of_security_is_refused_with_the_new_one() {
+    let Err(error) = load("x --tls starttls") else { panic!("--tls is taken") };
+    assert!(error.to_string().contains("write --security starttls"), "{error}");
+    for (word, security) in
+        [("auto", Security::Auto), ("direct", Security::Direct), ("tls", Security::Direct)]
+    {
+        assert_eq!(load(&format!("x --security {word}")).unwrap().run.shape.security, Some(security));
+    }
 }

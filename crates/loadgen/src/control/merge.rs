@@ -14,6 +14,8 @@ use crate::report::model::{CounterTotal, PhaseRun, Run, Second, TimingTotal};
 const OPEN: usize = 30;
 /// Lines of the run's log that are kept.
 const LOG: usize = 1_000;
+/// Kinds of protection that are kept apart.
+const USED: usize = 64;
 /// Seconds of which Tsung's highest and lowest means are.
 const TEN: u32 = 10;
 
@@ -153,6 +155,12 @@ impl Merger {
         record.rss = record.rss.max(snapshot.rss);
         let users = snapshot.gauges.get(Gauge::Users as usize).copied().unwrap_or(0);
         record.users = record.users.max(u32::try_from(users).unwrap_or(0));
+        for (protection, count) in std::mem::take(&mut snapshot.used) {
+            // The kinds come from a worker: a broken one must not fill the report.
+            let known = self.run.totals.used.len() < USED || self.run.totals.used.contains_key(&protection);
+            let kind = if known { protection } else { "other".to_owned() };
+            *self.run.totals.used.entry(kind).or_default() += count;
+        }
         for line in std::mem::take(&mut snapshot.log) {
             self.log(line);
         }

@@ -80,6 +80,11 @@ impl Bosh {
         !self.sid.is_empty()
     }
 
+    /// What TLS of one of the connections negotiated.
+    pub(super) fn facts(&self) -> Option<crate::socket::TlsFacts> {
+        self.lines.iter().find_map(|line| line.socket.as_ref()?.facts())
+    }
+
     /// The stream is to begin, or to begin again.
     pub(super) fn wants_stream(&mut self) {
         self.wanted = if self.is_created() { Kind::Restart } else { Kind::Create };

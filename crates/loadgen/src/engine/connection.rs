@@ -126,14 +126,6 @@ impl Engine {
         self.login_failed(slot, "login:connect", &format!("cannot connect: {error}"));
     }
 
-    /// Protection of this user's connection.
-    pub(super) fn security(&self, slot: u32) -> Security {
-        match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
-            Some((_, security)) => *security,
-            None => self.plan.target.security,
-        }
-    }
-
     /// Something happened on a socket: `data` has the slot in its lower half, and what [`super::bosh`] wants in the upper.
     pub(super) fn event(&mut self, data: u64, flags: EventFlags) {
         let slot = data as u32;

@@ -10,6 +10,7 @@ use super::run::Engine;
 use super::user::{LOGGED_IN, Management, Wait};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
+use crate::plan::Security;
 
 /// Bytes of sent stanzas that are kept for a resumption; beyond it the stream cannot be resumed.
 const KEPT: usize = 256 << 10;
@@ -22,7 +23,7 @@ impl Engine {
         let features = &self.users[slot as usize].login().features;
         let (starttls, mechanisms) = (features.starttls, !features.mechanisms.is_empty());
         let secure = self.users[slot as usize].socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
-        if starttls && !secure && self.security(slot) == crate::plan::Security::Starttls {
+        if starttls && !secure && self.security(slot) == Security::Starttls {
             self.ask_starttls(slot);
         } else if mechanisms {
             self.authenticate(slot, &[], None);

@@ -20,6 +20,7 @@ mod online;
 mod program;
 mod rng;
 mod run;
+mod security;
 mod stamp;
 mod steps;
 mod tally;

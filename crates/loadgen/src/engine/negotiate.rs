@@ -81,6 +81,9 @@ impl Engine {
             self.record.add(Counter::InitiateBytes, self.answer_bytes as u64);
         }
         self.judge(slot, now - since);
+        if self.negotiates(slot) {
+            return self.ask_starttls(slot);
+        }
         if resuming {
             return self.go_on_resuming(slot);
         }
@@ -114,8 +117,11 @@ impl Engine {
         let login = user.login();
         let offered = login.features.mechanisms.iter().map(String::as_str);
         let Some(choice) = choose(offered, &wanted, exporter.is_some() || end_point.is_some()) else {
-            let offered = login.features.mechanisms.join(", ");
-            let detail = format!("the server offers none of the wanted mechanisms but: {offered}");
+            let wanted: Vec<&str> = wanted.iter().map(|mechanism| mechanism.name()).collect();
+            let detail = match wanted.as_slice() {
+                [] => "the server offers no SASL mechanism that the generator speaks".to_owned(),
+                wanted => format!("the server offers none of the wanted mechanisms {}", wanted.join(", ")),
+            };
             return self.login_failed(slot, "login:no-mechanism", &detail);
         };
         let types: Option<Vec<&str>> =
@@ -140,6 +146,7 @@ impl Engine {
         user.wait = Wait::Sasl;
         let login = user.login();
         login.exchange = Some(exchange);
+        login.mechanism = choice.mechanism.name();
         login.since = now_us();
         user.out.extend_from_slice(auth.as_bytes());
         self.touch(slot);
@@ -431,7 +438,7 @@ pub(super) fn error_condition(bytes: &[u8], scope: &Scope) -> String {
 
 fn read_features(bytes: &[u8], scope: &Scope) -> Result<Features, xml::Error> {
     let tree = Tree::parse(bytes, scope, &LIMITS)?;
-    let mut features = Features::default();
+    let mut features = Features { known: true, ..Features::default() };
     for child in tree.root().child_elements() {
         match (child.ns_text(), child.name()) {
             ("urn:ietf:params:xml:ns:xmpp-tls", "starttls") => features.starttls = true,

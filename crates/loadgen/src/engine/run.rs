@@ -63,6 +63,8 @@ pub(super) struct Engine {
     pub(super) input: Vec<u8>,
     pub(super) tls: Option<TlsClient>,
     pub(super) keys: Keys,
+    /// Of each session: the engine asks for STARTTLS where it is offered.
+    pub(super) negotiating: Vec<bool>,
     pub(super) timers: Timers,
     pub(super) arrivals: Arrivals,
     pub(super) record: Recorder,
@@ -148,6 +150,7 @@ impl Engine {
             input: Vec::new(),
             tls: if secure { Some(tls_client(plan)?) } else { None },
             keys: Keys::new(),
+            negotiating: super::security::negotiating(&plan.sessions),
             timers: Timers::default(),
             arrivals: Arrivals::new(plan),
             record: Recorder::new(plan.transactions.len()),
@@ -436,7 +439,12 @@ impl Engine {
 
     /// Somebody has logged in.
     pub(super) fn logged_in(&mut self, slot: u32, now: u64) {
-        self.ever_logged_in = true;
+        let used = self.protection(slot);
+        if !std::mem::replace(&mut self.ever_logged_in, true) {
+            let asked = self.security(slot).name();
+            self.record.log(|| format!("first login: {used} (security {asked})"));
+        }
+        self.record.used(&used);
         let user = &mut self.users[slot as usize];
         user.set(LOGGED_IN, true);
         self.record.add(Counter::Logins, 1);
@@ -456,6 +464,7 @@ impl Engine {
     pub(super) fn login_failed(&mut self, slot: u32, kind: &str, detail: &str) {
         let mut address = String::new();
         self.names.bare(self.users[slot as usize].account, &mut address);
+        let detail = &format!("{detail}{}", self.attempt(slot, kind));
         self.record.error(kind);
         if self.users[slot as usize].login.as_ref().is_some_and(|login| login.resuming) {
             // It had logged in long ago: what is lost is the session.
@@ -544,6 +553,20 @@ fn uses_tls(steps: &[crate::plan::Step]) -> bool {
         | Step::If { steps, .. }
         | Step::ForEach { steps, .. }
         | Step::Transaction { steps, .. } => uses_tls(steps),
+        _ => false,
+    })
+}
+
+/// Some step asks for STARTTLS.
+pub(super) fn has_starttls(steps: &[crate::plan::Step]) -> bool {
+    use crate::plan::Step;
+    steps.iter().any(|step| match step {
+        Step::StartTls => true,
+        Step::Repeat { steps, .. }
+        | Step::While { steps, .. }
+        | Step::If { steps, .. }
+        | Step::ForEach { steps, .. }
+        | Step::Transaction { steps, .. } => has_starttls(steps),
         _ => false,
     })
 }

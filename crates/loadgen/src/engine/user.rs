@@ -201,11 +201,15 @@ pub(crate) struct Login {
     pub(crate) attempts: u32,
     /// The stream is being resumed (XEP-0198), so after SASL comes `<resume/>`.
     pub(crate) resuming: bool,
+    /// The SASL mechanism that was chosen.
+    pub(crate) mechanism: &'static str,
 }
 
 /// What the server offers.
 #[derive(Default)]
 pub(crate) struct Features {
+    /// They have come.
+    pub(crate) known: bool,
     pub(crate) starttls: bool,
     pub(crate) mechanisms: Vec<String>,
     /// Types of channel binding (XEP-0440).

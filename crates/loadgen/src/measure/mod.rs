@@ -62,6 +62,9 @@ pub struct Snapshot {
     pub timings: Vec<(TimingId, Sparse)>,
     /// Errors of this second by kind.
     pub errors: Vec<(String, u64)>,
+    /// Logins of this second by what protected them and the mechanism.
+    #[serde(default)]
+    pub used: Vec<(String, u64)>,
     /// Users of this worker that came online or went offline in this second: index, and whether online.
     pub online: Vec<(u32, bool)>,
     /// Phase that the worker is in.
@@ -80,6 +83,7 @@ pub struct Recorder {
     gauges: Vec<i64>,
     timings: Vec<Option<Histogram>>,
     errors: BTreeMap<String, u64>,
+    used: BTreeMap<String, u64>,
     log: Vec<String>,
 }
 
@@ -91,6 +95,7 @@ impl Recorder {
             gauges: vec![0; Gauge::ALL.len()],
             timings: (0..Timing::ALL.len() + transactions).map(|_| None).collect(),
             errors: BTreeMap::new(),
+            used: BTreeMap::new(),
             log: Vec::new(),
         }
     }
@@ -136,6 +141,15 @@ impl Recorder {
         }
     }
 
+    /// Counts a login by what protected it. The words are few: kinds of TLS times mechanisms.
+    pub fn used(&mut self, protection: &str) {
+        if let Some(count) = self.used.get_mut(protection) {
+            *count += 1;
+        } else {
+            self.used.insert(protection.to_owned(), 1);
+        }
+    }
+
     /// Writes to the log of the run, within its limit.
     pub fn log(&mut self, line: impl FnOnce() -> String) {
         if self.log.len() < 100 {
@@ -160,6 +174,7 @@ impl Recorder {
             gauges: self.gauges.clone(),
             timings,
             errors: std::mem::take(&mut self.errors).into_iter().collect(),
+            used: std::mem::take(&mut self.used).into_iter().collect(),
             log: std::mem::take(&mut self.log),
             ..Snapshot::default()
         }

@@ -39,7 +39,7 @@ pub struct Arguments {
     pub sockets: Option<u32>,
     /// The XMPP domain (`--domain`).
     pub domain: Option<String>,
-    /// How connections are protected (`--tls`).
+    /// How connections are protected (`--security`).
     pub security: Option<Security>,
     /// Contents of certificate files (`--ca`, `--cert`, `--key`) and what else TLS is told.
     pub tls: Option<Tls>,

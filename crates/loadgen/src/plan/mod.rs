@@ -35,6 +35,7 @@ pub(crate) use mistake::nearest;
 pub use options::{Options, Table};
 pub use step::{Ack, Activity, Body, Destination, MessageKind, PresenceKind, RosterChange, Step};
 pub use text::{Piece, Text, Time, Value};
+pub(crate) use toml::SECURITIES;
 pub use toml::{Preparation, addresses, read_toml, read_toml_with_preparation, sources};
 pub use web::{Endpoint, Transport, Web, endpoint};
 pub use workloads::{Workload, named, workload_text, workloads};
@@ -84,13 +85,28 @@ pub struct Target {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Security {
-    /// No TLS.
+    /// STARTTLS where the server offers it, no TLS where it does not.
     #[default]
+    Auto,
+    /// No TLS.
     None,
     /// STARTTLS (RFC 6120 section 5).
     Starttls,
     /// TLS from the first byte (XEP-0368).
     Direct,
+}
+
+impl Security {
+    /// The word for it in plans and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::Starttls => "starttls",
+            Self::Direct => "direct",
+        }
+    }
 }
 
 /// What TLS needs to know. File contents, not paths: workers on other machines have no such files.

@@ -26,6 +26,10 @@ pub(crate) fn apply(plan: &mut Plan, arguments: &Arguments) {
     }
     target.web.sockets = arguments.sockets.or(target.web.sockets);
     target.security = arguments.security.unwrap_or(target.security);
+    if target.web.transport.is_web() && target.security == Security::Auto {
+        // HTTP has no STARTTLS to negotiate: the URL says which of the two it is.
+        target.security = Security::None;
+    }
     if let Some(tls) = &arguments.tls {
         let own = std::mem::take(&mut target.tls);
         target.tls = Tls {

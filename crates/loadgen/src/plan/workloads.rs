@@ -292,7 +292,8 @@ mod tests {
             assert!((plan.phases[0].rate - rate).abs() < 1e-9, "{name}: {}", plan.phases[0].rate);
             assert_eq!(plan.options.hold_ms, Some(minutes * 60_000), "{name}");
             assert_eq!((plan.phases.len(), plan.phases[0].batch, plan.phases[0].poisson), (1, 1, false));
-            assert_eq!(plan.target.security, Security::None, "{name}");
+            let usual = if plan.target.web.transport.is_web() { Security::None } else { Security::Auto };
+            assert_eq!(plan.target.security, usual, "{name}");
             let [Step::Login { mechanisms, .. }, Step::Roster, Step::Presence { .. }, ..] =
                 plan.sessions[0].steps.as_slice()
             else {

@@ -61,6 +61,8 @@ pub struct About {
     pub length: f64,
     /// Connections asked for.
     pub connections: u32,
+    /// Protection of the connections that was asked for: `auto`, `none`, `starttls` or `direct`.
+    pub security: String,
     /// How many times faster than the plan says.
     pub time_scale: f64,
     /// Answers within this are acceptable, in milliseconds.
@@ -123,6 +125,8 @@ pub struct Totals {
     pub after_arrivals: BTreeMap<String, Summary>,
     /// By kind.
     pub errors: BTreeMap<String, CounterTotal>,
+    /// Logins by what protected the connection and the mechanism, such as `STARTTLS, TLSv1.3, SCRAM-SHA-256`.
+    pub used: BTreeMap<String, u64>,
 }
 
 /// A counter over the run.

@@ -119,6 +119,9 @@ fn header(body: &mut String, run: &Run) {
         ),
         ("Connections asked for", grouped(u64::from(about.connections))),
     ];
+    if let Some(used) = super::text::used(run) {
+        facts.push(("Logins", used));
+    }
     if about.time_scale != 1.0 && about.time_scale > 0.0 {
         facts.push(("Time scale", format!("{} times faster than the plan", digits(about.time_scale))));
     }

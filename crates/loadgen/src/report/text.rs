@@ -65,6 +65,9 @@ pub(super) fn text(run: &Run) -> String {
         "",
         "  ",
     );
+    if let Some(used) = used(run) {
+        text += &wrapped(&format!("Logins: {used}"), "", "  ");
+    }
     let verdict = verdict(run);
     text.push('\n');
     text += &wrapped(&verdict.line, "", "  ");
@@ -80,6 +83,23 @@ pub(super) fn text(run: &Run) -> String {
     errors(&mut text, run);
     machines(&mut text, run);
     text.replace(['\u{a0}', '\u{202f}'], " ")
+}
+
+/// How connections were protected and users logged in, the most frequent first; `None` without a login.
+pub(super) fn used(run: &Run) -> Option<String> {
+    let mut kinds: Vec<(&String, &u64)> = run.totals.used.iter().collect();
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let text = match kinds.as_slice() {
+        [] => return None,
+        [(kind, _)] => plain(kind),
+        kinds => kinds
+            .iter()
+            .map(|(kind, count)| format!("{}\u{a0}× {}", grouped(**count), plain(kind)))
+            .collect::<Vec<_>>()
+            .join("; "),
+    };
+    let asked = &run.about.security;
+    Some(if asked.is_empty() { text } else { format!("{text} (security {})", plain(asked)) })
 }
 
 fn times(text: &mut String, run: &Run) {

@@ -178,10 +178,11 @@ fn in_phase(rate: f64, duration_ms: Option<u64>, max_users: Option<u32>) -> f64 
 /// Brings the steps in line with the protection that the command line asks for, and says which one the plan has.
 fn secure(plan: &mut Plan, wanted: Option<Security>) {
     match wanted {
-        None => {
+        // Sessions without a step for it use STARTTLS where the server offers it.
+        None | Some(Security::Auto) => {
             let all =
                 plan.sessions.iter().all(|session| has(&session.steps, &|step| *step == Step::StartTls));
-            if all && plan.target.security == Security::None {
+            if all && plan.target.security == Security::Auto {
                 plan.target.security = Security::Starttls;
             }
         }

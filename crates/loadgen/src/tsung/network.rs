@@ -91,7 +91,7 @@ impl Reader<'_> {
             "websocket" | "websocket_ssl" => Transport::WebSocket,
             _ => Transport::Tcp,
         };
-        let security = if kind.contains("ssl") { Security::Direct } else { Security::None };
+        let security = if kind.contains("ssl") { Security::Direct } else { Security::Auto };
         Some((transport, security, kind.ends_with('6')))
     }
 

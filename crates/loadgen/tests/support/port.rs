@@ -109,6 +109,7 @@ pub(crate) struct Outcome {
     gauges: BTreeMap<u16, Vec<i64>>,
     pub(crate) highest: Vec<i64>,
     pub(crate) errors: BTreeMap<String, u64>,
+    pub(crate) used: BTreeMap<String, u64>,
     pub(crate) log: Vec<String>,
     pub(crate) refused: Option<String>,
     pub(crate) finals: Vec<Final>,
@@ -158,6 +159,9 @@ impl Outcome {
         }
         for (id, sparse) in &snapshot.timings {
             self.timings.entry(*id).or_default().add(sparse);
+        }
+        for (kind, count) in &snapshot.used {
+            *self.used.entry(kind.clone()).or_default() += count;
         }
         for (kind, count) in &snapshot.errors {
             *self.errors.entry(kind.clone()).or_default() += count;

@@ -248,6 +248,7 @@ pub(crate) fn run(sample: &Sample) -> Run {
         cores: 2,
         memory: 25_000_000_000,
         end: "finished".to_owned(),
+        ..About::default()
     };
     run.phases = [("arrival", 0.0), ("steady", 0.4), ("departure", 0.94)]
         .map(|(name, part)| PhaseRun { name: name.to_owned(), from: (part * length) as u32 })

@@ -253,6 +253,59 @@ fn both_kinds_of_tls_are_timed() {
 }
 
 #[test]
+fn without_a_word_about_security_starttls_is_used_where_it_is_offered() {
+    for (tls, streams, used) in
+        [(Tls::Starttls, 3, "STARTTLS, TLSv1.3, PLAIN"), (Tls::None, 2, "no TLS, PLAIN")]
+    {
+        let script = Script { tls, ..Script::default() };
+        let (outcome, truth) = logins(script, |plan| plan.target.security = Security::Auto);
+        assert_eq!((outcome.count(Counter::Logins), truth.logins), (10, 10), "{:?}", outcome.errors);
+        assert_eq!(outcome.timing(Timing::Features).count, 10 * streams);
+        assert_eq!(outcome.used.iter().collect::<Vec<_>>(), [(&used.to_owned(), &10)]);
+    }
+}
+
+#[test]
+fn a_session_with_a_starttls_of_its_own_is_not_helped() {
+    let script = Script { tls: Tls::Starttls, ..Script::default() };
+    let (outcome, truth) = logins(script, |plan| {
+        plan.target.security = Security::Auto;
+        let authenticate = Do::Authenticate { mechanisms: Vec::new(), credentials: None };
+        plan.sessions[0].steps = vec![Do::Connect, Do::StartTls, authenticate, Do::Bind { resource: None }];
+    });
+    assert_eq!((outcome.count(Counter::Logins), truth.logins), (10, 10), "{:?}", outcome.errors);
+    assert_eq!(outcome.timing(Timing::Features).count, 30);
+}
+
+#[test]
+fn a_failed_login_says_what_was_tried_and_what_the_server_offered() {
+    let first = |script, security| {
+        let (outcome, _) = logins(script, |plan: &mut Plan| {
+            plan.target.security = security;
+            plan.options.keep_going = false;
+        });
+        outcome.refused.expect("the run ends with a reason")
+    };
+    let required = || Script { tls: Tls::Starttls, ..Script::default() };
+    let plain = first(required(), Security::None);
+    for part in [
+        "tried: no TLS (security none)",
+        "the server offered: STARTTLS, no SASL mechanism",
+        "--security starttls",
+    ] {
+        assert!(plain.contains(part), "no {part:?} in {plain}");
+    }
+    let absent = first(Script::default(), Security::Starttls);
+    for part in ["does not offer STARTTLS", "the server offered: PLAIN", "--security none"] {
+        assert!(absent.contains(part), "no {part:?} in {absent}");
+    }
+    let direct = first(Script { tls: Tls::Direct, ..Script::default() }, Security::Auto);
+    for part in ["tried: no TLS (security auto)", "offered nothing before that", "--security direct"] {
+        assert!(direct.contains(part), "no {part:?} in {direct}");
+    }
+}
+
+#[test]
 fn tls_that_is_not_offered_or_not_spoken_is_a_failed_login() {
     let starttls = |plan: &mut Plan| plan.target.security = Security::Starttls;
     let (outcome, truth) = logins(Script::default(), starttls);

@@ -91,7 +91,8 @@ fn files(plan: &Plan, facts: &Facts, mistakes: &mut Vec<Mistake>) {
 }
 
 fn memory(plan: &Plan, facts: &Facts, mistakes: &mut Vec<Mistake>) {
-    let mut tls = plan.target.security != Security::None;
+    // What a server offers is not known yet: a run that fits without TLS is not refused.
+    let mut tls = !matches!(plan.target.security, Security::None | Security::Auto);
     visit(plan, &mut |step| tls |= matches!(step, Step::StartTls));
     let own = if tls { TLS_BYTES } else { PLAIN_BYTES };
     // On the server's machine the kernel keeps its sockets too.

@@ -81,7 +81,7 @@ fn target(plan: &Plan, mistakes: &mut Vec<Mistake>) {
         visit(plan, &mut |step| starttls |= matches!(step, Step::StartTls));
         if starttls {
             mistakes.push(Mistake::of_plan(
-                "BOSH and WebSocket have no STARTTLS; give --tls direct, or a --target with https or wss",
+                "BOSH and WebSocket have no STARTTLS; give --security direct, or a --target with https or wss",
             ));
         }
         if target.web.sockets.is_some_and(|most| most < plan.options.connections) {
@@ -212,7 +212,7 @@ fn mechanisms(plan: &Plan, mistakes: &mut Vec<Mistake>) {
         && !has_tls
     {
         mistakes.push(Mistake::of_plan(format!(
-            "{} needs TLS; give --tls starttls or --tls direct",
+            "{} needs TLS; give --security starttls or --security direct",
             list.join(", ")
         )));
     }

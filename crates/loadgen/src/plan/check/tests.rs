@@ -40,6 +40,12 @@ fn of_steps(steps: &str) -> String {
     sentences(&plan("", steps), &large()).join("\n").replace("session \"s\", ", "")
 }
 
+/// The same without TLS.
+fn of_plain(steps: &str) -> String {
+    let plan = plan("[target]\nsecurity = \"none\"", steps);
+    sentences(&plan, &large()).join("\n").replace("session \"s\", ", "")
+}
+
 #[test]
 fn every_workload_can_be_run_on_a_large_machine() {
     for workload in workloads() {
@@ -220,12 +226,12 @@ fn mechanisms_and_tls() {
         "unknown SASL mechanism \"X-OAUTH2\"; known are SCRAM-SHA-512-PLUS, SCRAM-SHA-256-PLUS, SCRAM-SHA-1-PLUS, SCRAM-SHA-512, SCRAM-SHA-256, SCRAM-SHA-1, PLAIN, EXTERNAL, ANONYMOUS"
     );
     assert_eq!(
-        of_steps(r#"{ login = "EXTERNAL" }"#),
-        "EXTERNAL needs a client certificate; give --cert FILE and --key FILE\nEXTERNAL needs TLS; give --tls starttls or --tls direct"
+        of_plain(r#"{ login = "EXTERNAL" }"#),
+        "EXTERNAL needs a client certificate; give --cert FILE and --key FILE\nEXTERNAL needs TLS; give --security starttls or --security direct"
     );
     assert_eq!(
-        of_steps(r#"{ login = ["SCRAM-SHA-1-PLUS"] }"#),
-        "SCRAM-SHA-1-PLUS needs TLS; give --tls starttls or --tls direct"
+        of_plain(r#"{ login = ["SCRAM-SHA-1-PLUS"] }"#),
+        "SCRAM-SHA-1-PLUS needs TLS; give --security starttls or --security direct"
     );
     assert_eq!(of_steps(r#"{ login = ["SCRAM-SHA-1-PLUS", "SCRAM-SHA-1"] }"#), "");
     assert_eq!(of_steps(r#""connect", "starttls", { authenticate = "SCRAM-SHA-1-PLUS" }"#), "");

@@ -80,7 +80,8 @@ fn work(plan: &Plan) -> Work {
         stanzas += share * rate * f64::from(plan.options.connections);
         closed_loop |= closed;
     }
-    let login_ms = if plan.target.security == Security::None { LOGIN_MS } else { TLS_LOGIN_MS };
+    let plain = matches!(plan.target.security, Security::None | Security::Auto);
+    let login_ms = if plain { LOGIN_MS } else { TLS_LOGIN_MS };
     let message_ms = if plan.target.web.transport == Transport::Bosh { BOSH_MESSAGE_MS } else { MESSAGE_MS };
     let mut cores = (logins * login_ms + stanzas * message_ms) / 1_000.0;
     if closed_loop {

@@ -26,7 +26,8 @@ use reader::{Context, Node, Section};
 pub use values::{addresses, sources};
 
 /// Words for the protection of connections.
-const SECURITIES: &[(&str, Security)] = &[
+pub(crate) const SECURITIES: &[(&str, Security)] = &[
+    ("auto", Security::Auto),
     ("none", Security::None),
     ("plain", Security::None),
     ("starttls", Security::Starttls),
@@ -141,7 +142,7 @@ fn target(s: &Section<'_>, arguments: &Arguments) -> Target {
     let mut target = Target {
         addresses: Vec::new(),
         domain: "localhost".to_owned(),
-        security: Security::None,
+        security: Security::Auto,
         tls: super::Tls::default(),
         sources: Vec::new(),
         web: Web::default(),

@@ -95,7 +95,7 @@ impl Bench {
     fn slope(&mut self, connections: usize, tls: &str) -> Result<f64> {
         let mut at = Vec::new();
         for count in [connections / 3, connections] {
-            let flags = ["--tls", tls, "--rate", "1000", "--hold", "6s"];
+            let flags = ["--security", tls, "--rate", "1000", "--hold", "6s"];
             let run = self.load("idle", count, &flags)?;
             at.push((count as f64, quiet(&run, count as f64)?));
         }

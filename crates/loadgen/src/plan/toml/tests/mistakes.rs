@@ -81,7 +81,7 @@ fn values_of_the_wrong_kind() {
         ),
         (
             "[target]\nsecurity = \"startls\"",
-            "line 2: target.security: \"startls\" is none of \"none\", \"plain\", \"starttls\", \"direct\", \"tls\"; did you mean \"starttls\"?",
+            "line 2: target.security: \"startls\" is none of \"auto\", \"none\", \"plain\", \"starttls\", \"direct\", \"tls\"; did you mean \"starttls\"?",
         ),
         (
             "[target]\nca = \"/not/there\"",

@@ -28,7 +28,7 @@ fn the_smallest_plan() {
     assert_eq!(plan.title, "test");
     assert_eq!(plan.target.addresses, ["127.0.0.1:5222".parse().unwrap()]);
     assert_eq!(plan.target.domain, "localhost");
-    assert_eq!(plan.target.security, Security::None);
+    assert_eq!(plan.target.security, Security::Auto);
     let (prefix, password) = ("u".to_owned(), "secret".to_owned());
     let source = AccountSource::Pattern { prefix, first: 0, count: 1_000, stride: 1, password };
     assert_eq!(plan.accounts, Accounts { source, domain: "localhost".to_owned() });

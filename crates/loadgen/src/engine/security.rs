@@ -1,0 +1,114 @@
+//! How a connection is protected: what was asked for, what is negotiated, and what is said about it.
+//!
+//! RFC 6120 section 5 (STARTTLS) and XEP-0368 (TLS from the first byte). With [`Security::Auto`] STARTTLS is used where the
+//! server offers it and no TLS where it does not; a session that has its own `starttls` step decides for itself.
+//!
+//! Left out: finding the port by DNS (SRV). Trap: what was offered is only known once features have come, so every sentence
+//! about a failed login asks whether they have.
+
+use super::run::Engine;
+use super::user::Wait;
+use crate::plan::{Security, Session, Transport};
+
+/// Which sessions leave STARTTLS to the engine: those without a step that asks for it.
+pub(super) fn negotiating(sessions: &[Session]) -> Vec<bool> {
+    sessions.iter().map(|session| !super::run::has_starttls(&session.steps)).collect()
+}
+
+impl Engine {
+    /// Protection of this user's connection, as it was asked for.
+    pub(super) fn security(&self, slot: u32) -> Security {
+        match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
+            Some((_, security)) => *security,
+            None => self.plan.target.security,
+        }
+    }
+
+    /// The features that have come call for STARTTLS, although no step does.
+    pub(super) fn negotiates(&self, slot: u32) -> bool {
+        let user = &self.users[slot as usize];
+        let offered = user.login.as_ref().is_some_and(|login| login.features.starttls);
+        offered
+            && !user.socket.as_ref().is_some_and(crate::socket::Socket::is_secure)
+            && self.security(slot) == Security::Auto
+            && self.negotiating.get(usize::from(user.session)) == Some(&true)
+    }
+
+    /// How the connection of `slot` is protected and how it logged in, for the report: `STARTTLS, TLSv1.3, SCRAM-SHA-256`.
+    pub(super) fn protection(&self, slot: u32) -> String {
+        let user = &self.users[slot as usize];
+        let facts = match (&user.socket, &user.bosh) {
+            (Some(socket), _) => socket.facts(),
+            (None, Some(bosh)) => bosh.facts(),
+            (None, None) => None,
+        };
+        let direct = self.security(slot) == Security::Direct;
+        let mut text = match (facts, direct) {
+            (None, true) => "TLS".to_owned(),
+            (None, false) => "no TLS".to_owned(),
+            (Some(facts), true) => format!("direct TLS, {}", facts.version),
+            (Some(facts), false) => format!("STARTTLS, {}", facts.version),
+        };
+        let mechanism = user.login.as_ref().map_or("", |login| login.mechanism);
+        if !mechanism.is_empty() {
+            text.push_str(", ");
+            text.push_str(mechanism);
+        }
+        text
+    }
+
+    /// What was tried with the connection of `slot` and what the server offered, for the sentence about a failed login.
+    pub(super) fn attempt(&self, slot: u32, kind: &str) -> String {
+        let user = &self.users[slot as usize];
+        if self.plan.target.web.transport != Transport::Tcp || !user.is_open() {
+            return String::new();
+        }
+        let asked = self.security(slot);
+        let secure = user.socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
+        let shaking = user.wait == Wait::Handshake;
+        let tried = match (asked, secure || shaking) {
+            (Security::Direct, _) => "TLS from the first byte (security direct)",
+            (Security::Auto, true) => "STARTTLS (security auto)",
+            (Security::Auto, false) => "no TLS (security auto)",
+            (_, true) => "STARTTLS",
+            (Security::None, false) => "no TLS (security none)",
+            (Security::Starttls, false) => "STARTTLS (security starttls)",
+        };
+        let features = user.login.as_ref().map(|login| &login.features).filter(|features| features.known);
+        let Some(features) = features else {
+            let mend = match asked {
+                Security::Direct if shaking => {
+                    "; if the port begins without TLS, as 5222 does, give --security starttls"
+                }
+                Security::None | Security::Auto | Security::Starttls
+                    if matches!(kind, "login:closed" | "login:stream-error") =>
+                {
+                    "; if the port speaks TLS from the first byte, as 5223 does, give --security direct"
+                }
+                _ => "",
+            };
+            return format!(" (tried: {tried}; the server offered nothing before that{mend})");
+        };
+        let mut offers = Vec::new();
+        if features.starttls {
+            offers.push("STARTTLS".to_owned());
+        }
+        match features.mechanisms.as_slice() {
+            [] => offers.push("no SASL mechanism".to_owned()),
+            some => offers.push(some.join(", ")),
+        }
+        let mend = match (asked, secure, features.starttls) {
+            (Security::None, false, true) if kind == "login:no-mechanism" => {
+                "; leave --security out or give --security starttls"
+            }
+            (Security::Starttls, false, false) if kind == "login:no-starttls" => {
+                "; give --security none, or --security direct and the port for it"
+            }
+            (Security::Auto, false, true) if kind == "login:no-mechanism" => {
+                "; the steps of the plan log in before their own starttls"
+            }
+            _ => "",
+        };
+        format!(" (tried: {tried}; the server offered: {}{mend})", offers.join(", "))
+    }
+}
