@@ -17,10 +17,19 @@
 
 mod support;
 
+mod another_domain;
+mod authorization_identity;
 mod billion_laughs;
+mod compression_bomb;
+mod disguised_names;
 mod forged_carbon;
+mod forged_sender;
 mod http_path_traversal;
 mod parallel_guesses;
+mod pipelined_before_tls;
+mod resumption_of_another;
+mod scram_downgrade;
+mod second_header;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,0 +1,120 @@
+//! Proof of one identity, session of another.
+//!
+//! Done: a user proves who she is and asks for another user's session: by the authorization identity of PLAIN and of
+//! SCRAM, in SASL and in SASL2, by a user name with a NUL, a comma or an `a=` in it, and by `from` of the stream.
+//!
+//! Rule: RFC 4422 section 3.4.1, RFC 4616 section 2, RFC 6120 section 6.3.8; ejabberd opened the session of the other user
+//! after such a PLAIN message (release 26.07).
+//!
+//! Right: the login fails, and what opens is never a session of the other user.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use sasl::client::{Gs2, Scram};
+use sasl::{Hash, Mechanism};
+use testkit::wire::{OPEN, PASSWORD, TlsClient, Wire};
+
+use crate::support::Way;
+
+async fn wire() -> Wire {
+    let wire = Way::Tcp.wire();
+    wire.user("mallory").await;
+    wire.user_with("juliet", "another password").await;
+    wire
+}
+
+#[tokio::test]
+async fn nobody_acts_for_somebody_else_with_plain() {
+    let wire = wire().await;
+    let p = PASSWORD;
+    for message in [
+        format!("juliet@example.com\0mallory\0{p}"),
+        format!("juliet\0mallory\0{p}"),
+        format!("juliet@example.com/balcony\0mallory\0{p}"),
+        format!("\0mallory\0{p}\0juliet"),
+        format!("\0juliet\0mallory\0{p}"),
+        format!("mallory@example.com\0juliet\0{p}"),
+        format!("\0juliet@example.com\0{p}"),
+        format!("\0mallory@example.com\0{p}\0"),
+        format!("example.com\0mallory\0{p}"),
+        format!("\0\0mallory\0{p}"),
+        format!("\0mallory,a=juliet\0{p}"),
+        format!("\0mallory\n\0{p}"),
+    ] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.start_tls(&TlsClient::default()).await;
+        client.open().await;
+        client.auth(Mechanism::Plain, message.as_bytes()).await;
+        let answer = client.element().await;
+        assert_eq!(answer.name(), "failure", "{message:?}: {}", answer.0);
+    }
+}
+
+#[tokio::test]
+async fn nobody_acts_for_somebody_else_with_scram() {
+    let wire = wire().await;
+    for authzid in [
+        "juliet@example.com",
+        "juliet",
+        "example.com",
+        "mallory@example.com/x",
+        "",
+        "\u{202e}juliet@example.com",
+    ] {
+        let mut client = wire.connect();
+        client.open().await;
+        let mut scram = Scram::new(Hash::Sha1, Gs2::None, "mallory", PASSWORD).with_authzid(authzid);
+        client.auth(Mechanism::ScramSha1, &scram.first()).await;
+        let mut answer = client.element().await;
+        if answer.name() == "challenge" {
+            let challenge = sasl::text::response(&answer.text()).unwrap();
+            let last = sasl::text::additional(Some(&scram.last(&challenge, None).unwrap()));
+            client
+                .send(format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{last}</response>"))
+                .await;
+            answer = client.element().await;
+        }
+        assert_eq!(answer.name(), "failure", "{authzid}: {}", answer.0);
+    }
+}
+
+#[tokio::test]
+async fn an_identity_within_a_scram_name_is_none() {
+    let wire = wire().await;
+    for first in [
+        "n,,n=juliet,n=mallory,r=fyko+d2lbbFgONRv9qkxdawL",
+        "n,,n=mallory,a=juliet,r=fyko+d2lbbFgONRv9qkxdawL",
+        "n,n=juliet,n=mallory,r=fyko+d2lbbFgONRv9qkxdawL",
+        "n,,m=x,n=mallory,r=fyko+d2lbbFgONRv9qkxdawL",
+        "n,,n=mall\0ory,r=fyko+d2lbbFgONRv9qkxdawL",
+        "n,,n=mallory=00,r=fyko+d2lbbFgONRv9qkxdawL",
+        "n,a=a,a=b,n=mallory,r=fyko+d2lbbFgONRv9qkxdawL",
+    ] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.auth(Mechanism::ScramSha1, first.as_bytes()).await;
+        let answer = client.element().await;
+        assert_eq!(answer.name(), "failure", "{first:?}: {}", answer.0);
+    }
+}
+
+#[tokio::test]
+async fn sasl2_has_no_way_around_it() {
+    let wire = wire().await;
+    let mut client = wire.connect();
+    let header = OPEN.replace("to='example.com'", "to='example.com' from='juliet@example.com'");
+    client.open().await;
+    client.start_tls(&TlsClient::default()).await;
+    client.open_with(&header).await;
+    let message = BASE64_STANDARD.encode(format!("\0mallory\0{PASSWORD}"));
+    client
+        .send(format!(
+            "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='PLAIN'><initial-response>{message}</initial-response>\
+             <bind xmlns='urn:xmpp:bind:0'><tag>x</tag></bind></authenticate>"
+        ))
+        .await;
+    let answer = client.element().await;
+    // The stream's `from` is a hint; the session is of who has proved it.
+    assert!(!answer.has("juliet"), "{}", answer.0);
+}

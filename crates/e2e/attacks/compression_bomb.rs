@@ -1,0 +1,30 @@
+//! Stream compression, and what expands without it.
+//!
+//! Done: `<compress/>` of XEP-0138 before and after the login; on WebSocket, a message of some kilobytes that inflates to a
+//! hundred megabytes.
+//!
+//! Rule: CVE-2014-2741 to CVE-2014-2746 (Openfire, Prosody, ejabberd, Tigase, M-Link: uncontrolled resource consumption with
+//! highly compressed stanzas); RFC 3749 section 6.
+//!
+//! Right: compression is not offered, and asked for all the same it ends the stream or is refused; what inflates beyond the
+//! limit of a stanza ends the stream before it is in memory.
+
+use crate::support::{pair, stream_error, until_the_end, wire};
+
+const COMPRESS: &str =
+    "<compress xmlns='http://jabber.org/protocol/compress'><method>zlib</method></compress>";
+
+#[tokio::test]
+async fn there_is_no_stream_compression() {
+    let wire = wire();
+    let mut stranger = wire.connect();
+    let (_, features) = stranger.open().await;
+    assert!(!features.has("compress"), "{}", features.0);
+    stranger.send(COMPRESS).await;
+    let seen = until_the_end(&mut stranger).await;
+    assert!(stream_error(&seen).is_some(), "{seen:?}");
+    let (mut romeo, _juliet) = pair(&wire).await;
+    romeo.send(COMPRESS).await;
+    let seen = until_the_end(&mut romeo).await;
+    assert!(stream_error(&seen).is_some(), "{seen:?}");
+}

@@ -1,0 +1,104 @@
+//! A login without channel binding where there could be one, or bound to something else.
+//!
+//! Done: the client says that the server offered no binding (`y`) although it did; binds to another type than it names; binds
+//! to the data of another connection; answers with another nonce; leaves the binding out of its last message.
+//!
+//! Rule: RFC 5802 sections 5.1 and 6, RFC 9266; XEP-0474. Without these checks a man in the middle takes the stronger
+//! mechanisms away, as the Terrapin attack did for SSH (CVE-2023-48795).
+//!
+//! Right: each such login fails.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use sasl::client::{Gs2, Scram};
+use sasl::{Hash, Mechanism};
+use testkit::wire::{Client, PASSWORD, TlsClient, Wire};
+
+use crate::support::wire;
+
+/// What is done to the last message of the client.
+type Change = Box<dyn Fn(String) -> String>;
+
+async fn encrypted(wire: &Wire) -> Client {
+    let mut client = wire.connect();
+    client.open().await;
+    client.start_tls(&TlsClient::default()).await;
+    let (_, features) = client.open().await;
+    assert!(features.has("SCRAM-SHA-256-PLUS"), "{}", features.0);
+    client
+}
+
+/// A whole exchange; what the server ends it with.
+async fn end(
+    client: &mut Client,
+    mechanism: Mechanism,
+    gs2: Gs2,
+    change: impl Fn(String) -> String,
+) -> String {
+    let mut scram = Scram::new(Hash::Sha256, gs2, "romeo", PASSWORD);
+    client.auth(mechanism, &scram.first()).await;
+    let challenge = client.element().await;
+    if challenge.name() != "challenge" {
+        return challenge.name();
+    }
+    let data = sasl::text::response(&challenge.text()).unwrap();
+    let last = change(String::from_utf8(scram.last(&data, None).unwrap()).unwrap());
+    let last = sasl::text::additional(Some(last.as_bytes()));
+    client.send(format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{last}</response>")).await;
+    client.element().await.name()
+}
+
+#[tokio::test]
+async fn nobody_takes_the_binding_away() {
+    let wire = wire();
+    wire.user("romeo").await;
+    let stranger = encrypted(&wire).await.binding("tls-exporter").to_vec();
+    let bound = |name: &str, data: &[u8]| Gs2::Bound { name: name.to_owned(), data: data.to_vec() };
+    let plus = Mechanism::ScramSha256Plus;
+    let mut client = encrypted(&wire).await;
+    let (own, end_point) =
+        (client.binding("tls-exporter").to_vec(), client.binding("tls-server-end-point").to_vec());
+    for (gs2, mechanism, what) in [
+        (Gs2::NotOffered, Mechanism::ScramSha256, "the flag y where binding is offered"),
+        (Gs2::None, plus, "the flag n with -PLUS"),
+        (Gs2::NotOffered, plus, "the flag y with -PLUS"),
+        (bound("tls-exporter", &own), Mechanism::ScramSha256, "the flag p without -PLUS"),
+        (bound("tls-exporter", &stranger), plus, "the data of another connection"),
+        (bound("tls-exporter", &end_point), plus, "the data of another type"),
+        (bound("tls-server-end-point", &own), plus, "the data of another type"),
+        (bound("tls-unique", &own), plus, "a type that TLS 1.3 does not have"),
+        (bound("tls-exporter", b""), plus, "no data"),
+        (bound("", &own), plus, "no type"),
+    ] {
+        let mut client = encrypted(&wire).await;
+        let seen = end(&mut client, mechanism, gs2, |last| last).await;
+        assert_eq!(seen, "failure", "{what}");
+    }
+    assert_eq!(end(&mut client, plus, bound("tls-exporter", &own), |last| last).await, "success");
+}
+
+#[tokio::test]
+async fn the_last_message_is_what_was_agreed_on() {
+    let wire = wire();
+    wire.user("romeo").await;
+    let none = BASE64_STANDARD.encode("n,,");
+    let changes: [(&str, Change); 6] = [
+        ("another nonce", Box::new(|last: String| last.replacen("r=", "r=x", 1))),
+        (
+            "the nonce of the client alone",
+            Box::new(|last: String| {
+                let nonce = last.split(",r=").nth(1).unwrap().split(',').next().unwrap().to_owned();
+                last.replace(&nonce, &nonce[..10])
+            }),
+        ),
+        ("no binding", Box::new(move |last: String| last.replace(&format!("c={none},"), ""))),
+        ("another binding", Box::new(|last: String| last.replacen("c=biws", "c=eSws", 1))),
+        ("an extension that is mandatory", Box::new(|last: String| format!("m=x,{last}"))),
+        ("a proof of nothing", Box::new(|last: String| format!("{},p=", last.split(",p=").next().unwrap()))),
+    ];
+    for (what, change) in changes {
+        let mut client = encrypted(&wire).await;
+        let seen = end(&mut client, Mechanism::ScramSha256, Gs2::None, change).await;
+        assert_eq!(seen, "failure", "{what}");
+    }
+}
