@@ -15,7 +15,7 @@ export const BOARD = [
           ["sessions_tls", "TLS", "k0"],
           ["sessions_websocket", "WebSocket", "k3"],
           ["sessions_bosh", "BOSH", "k4"],
-          ["sessions_waiting", "away", "k2"],
+          ["sessions_detached", "detached", "k2"],
         ],
       },
       {

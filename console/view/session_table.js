@@ -6,7 +6,8 @@ import { moment, NONE, span } from "../app/format.js";
 import { table } from "../app/table.js";
 import { end } from "./account_acts.js";
 
-const TRANSPORTS = { tcp: "TCP", tls: "TLS", websocket: "WebSocket", bosh: "BOSH", memory: "memory", none: "away" };
+const TRANSPORTS = { tcp: "TCP", tls: "TLS", websocket: "WebSocket", bosh: "BOSH", memory: "memory", detached: "detached" };
+const DETACHED = "Lost its connection; the client may resume it (XEP-0198)";
 
 const transport = (row) => TRANSPORTS[String(row.transport).toLowerCase()] ?? row.transport ?? NONE;
 const where = (row) => row.address ?? NONE;
@@ -21,7 +22,7 @@ export function sessionTable(rows, { of = false, changed, caption }) {
       title: of ? "Resource" : "Address",
       cell: ({ jid }) => (of ? h("span.address", {}, resource(jid)) : [account(bare(jid)), h("wbr"), h("span.soft.address", {}, `/${resource(jid)}`)]),
     },
-    { title: "Transport", class: "wide-only", cell: (row) => [transport(row), open(row) ? h("span.soft", {}, ", plain") : null] },
+    { title: "Transport", class: "wide-only", cell: (row) => [h("span", { title: row.transport === "detached" ? DETACHED : null }, transport(row)), open(row) ? h("span.soft", {}, ", plain") : null] },
     { title: "From", class: "wide-only", cell: (row) => h("div.clip.line", { title: row.address }, where(row)) },
     { title: "Client", class: "wide-only", cell: (row) => h("div.clip", { title: row.client ?? null }, row.client || NONE) },
     { title: "Idle", class: "number wide-only", cell: idle },

@@ -10,12 +10,12 @@ import { empty, loader, table } from "../app/table.js";
 export const title = "API tokens";
 
 const SCOPES = [
-  ["read", "Read figures, lists and the log"],
+  ["read", "Read metrics, accounts, rosters, sessions and the audit log, but not the log"],
   ["accounts", "Add, change and delete accounts"],
   ["sessions", "End sessions"],
-  ["messages", "Announcements and messages of the day"],
-  ["node", "Reload, restart, shut down"],
-  ["admin", "Everything"],
+  ["messages", "Send announcements; set the message of the day and the welcome message"],
+  ["node", "Read the log; reload, restart, shut down; set the password policy"],
+  ["admin", "All of these; add tokens, name administrators"],
 ];
 const DAYS = [["", "never"], ["7", "in 7 days"], ["30", "in 30 days"], ["90", "in 90 days"], ["365", "in a year"]];
 

@@ -1,4 +1,4 @@
-//! One account: its state, its sessions, and what can be done to it.
+//! One account: its state, its sessions, its contacts, and what can be done to it.
 
 import * as api from "../app/api.js";
 import { address } from "../app/address.js";
@@ -6,6 +6,7 @@ import { h, put } from "../app/dom.js";
 import { count, day, many, moment } from "../app/format.js";
 import { empty, loader } from "../app/table.js";
 import { disable, endAll, erase, password } from "./account_acts.js";
+import { roster } from "./roster.js";
 import { sessionTable } from "./session_table.js";
 import { badge } from "./users.js";
 
@@ -66,6 +67,7 @@ export function open(context) {
   const head = context.head();
   head.firstChild.prepend(h("a.up", { href: address("users") }, "All users"));
   head.append(acts);
-  put(root, head, place);
+  // Beside what is loaded again after each act: a page of contacts stays as it is.
+  put(root, head, h("div.stack", {}, place, roster(context, jid)));
   load();
 }

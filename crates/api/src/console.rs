@@ -53,6 +53,7 @@ static FILES: &[(&str, &[u8])] = files![
     "view/messages.js",
     "view/nodes.js",
     "view/overview.js",
+    "view/roster.js",
     "view/session_table.js",
     "view/sessions.js",
     "view/sign_in.js",

@@ -26,6 +26,7 @@ mod operation;
 pub mod overview;
 mod peer;
 mod problem;
+mod roster;
 mod sessions;
 
 use std::sync::Arc;
@@ -99,6 +100,7 @@ fn operations() -> Vec<Operation> {
     all.extend(auth::tokens::operations());
     all.extend(accounts::operations());
     all.extend(bulk::operations());
+    all.extend(roster::operations());
     all.extend(sessions::operations());
     all.extend(commands::operations());
     all.extend(audit::operations());
@@ -116,6 +118,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
     all.extend(auth::tokens::schemas());
     all.extend(accounts::schemas());
     all.extend(bulk::schemas());
+    all.extend(roster::schemas());
     all.extend(sessions::schemas());
     all.extend(commands::schemas());
     all.extend(audit::schemas());

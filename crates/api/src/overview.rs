@@ -41,7 +41,7 @@ pub const SERIES: [(&str, &str); 38] = [
     ("sessions_tls", "sessions"),
     ("sessions_websocket", "sessions"),
     ("sessions_bosh", "sessions"),
-    ("sessions_waiting", "sessions"),
+    ("sessions_detached", "sessions"),
     ("connections", "connections"),
     ("half_open", "connections"),
     ("logins", "1/s"),

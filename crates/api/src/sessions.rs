@@ -60,7 +60,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         ],
         "properties": {
             "jid": { "type": "string", "description": "The full address." },
-            "transport": maybe_text("`tcp`, `tls`, `websocket`, `bosh`; `none` while a lost connection may come back; null if it did not say."),
+            "transport": maybe_text("`tcp`, `tls`, `websocket`, `bosh`; `detached` while the session has no connection and may be resumed (XEP-0198); null if it did not say."),
             "secure": { "type": ["boolean", "null"] },
             "address": maybe_text("Address and port of the client."),
             "client": maybe_text("What software it says it is."),
@@ -160,7 +160,7 @@ fn about(api: &Api, session: &Session, facts: Option<Facts>) -> Value {
     let since = u64::from(now.saturating_sub(node.links.since(&session.link, now)));
     let transport = match &facts {
         Some(facts) => Some(facts.transport.as_str()),
-        None => session.link.is_dormant().then_some("none"),
+        None => session.link.is_dormant().then_some("detached"),
     };
     json!({
         "jid": session.jid.as_str(),

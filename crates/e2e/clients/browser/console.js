@@ -334,6 +334,46 @@ const scenarios = {
     await seen.xmpp.stop().catch(() => {});
   },
 
+  async a_session_without_connection_is_detached() {
+    const seen = await login("u10", "cell");
+    const enabled = () => seen.xmpp.streamManagement?.enabled;
+    await until("stream management", enabled);
+    seen.xmpp.socket.socket?.destroy?.() ?? seen.xmpp.socket.destroy();
+    await until("the loss", () => seen.ended);
+    await go("sessions?search=u10%40", "Sessions");
+    const row = main().locator("tbody tr", { hasText: "/cell" });
+    await until("the word", async () => {
+      await page.getByRole("button", { name: "Refresh" }).click();
+      return (await row.innerText()).includes("detached");
+    });
+  },
+
+  async a_roster_is_read_in_pages() {
+    const seen = await login("u9", "garden");
+    const items = Array.from({ length: 60 }, (_, n) => `c${String(n).padStart(2, "0")}@${domain}`);
+    const answered = () => seen.stanzas.filter((stanza) => stanza.is("iq") && stanza.attrs.type === "result").length;
+    for (const [n, jid] of items.entries()) {
+      await seen.xmpp.write(`<iq type='set' id='r${n}'><query xmlns='jabber:iq:roster'><item jid='${jid}' name='Friend ${n}'><group>Friends</group></item></query></iq>`);
+    }
+    await until("the roster", () => answered() >= items.length);
+    await seen.xmpp.stop();
+    await go(`users/u9%40${domain}`, `u9@${domain}`);
+    const section = main().getByRole("region", { name: "Contacts" });
+    await section.getByRole("heading", { name: "60 contacts" }).waitFor();
+    const rows = () => section.locator("tbody th").allInnerTexts();
+    await page.screenshot({ path: path.join(folder, "roster.png") });
+    check((await rows()).length === 50 && (await rows())[0].startsWith(items[0]), "the first page is another");
+    await section.getByRole("button", { name: "Next" }).click();
+    await section.getByText("51 to 60 of 60").waitFor();
+    // A reload shows the same page; a search finds names and begins anew.
+    await page.reload();
+    await section.getByText("51 to 60 of 60").waitFor();
+    await section.getByRole("searchbox").fill("friend 7");
+    await section.getByRole("heading", { name: "1 contact found" }).waitFor();
+    check((await rows())[0].startsWith(items[7]), `it finds ${await rows()}`);
+    check((await section.locator("tbody td", { hasText: "none" }).count()) === 1, "the subscription is not shown");
+  },
+
   async messages_arrive_at_clients() {
     const seen = await login("u8", "orchard");
     const body = (text) => until(text, () => seen.stanzas.some((stanza) => stanza.is("message") && stanza.getChildText("body") === text));
@@ -369,7 +409,10 @@ const scenarios = {
   async a_token_is_shown_once() {
     await go("tokens", "API tokens");
     await page.getByRole("button", { name: "Add token" }).click();
-    await dialog().getByLabel("Name").fill("prometheus");
+    const reads = await dialog().locator("label", { hasText: "the log" }).allInnerTexts();
+    check(reads.some((text) => /^read .*not the log$/.test(text)) && reads.some((text) => /^node Read the log/.test(text)), `the scopes say ${reads}`);
+    await page.screenshot({ path: path.join(folder, "token-dialog.png") });
+    await dialog().getByLabel("Name", { exact: true }).fill("prometheus");
     await dialog().getByRole("button", { name: "Add" }).click();
     const token = await dialog().locator(".secret code").innerText();
     const asked = await page.request.get(`${base}/api/v1/nodes`, { headers: { authorization: `Bearer ${token}` } });

@@ -68,6 +68,6 @@ async fn a_session_without_a_connection_says_so_at_once() {
     let juliet = Jid::parse("juliet@example.com").unwrap();
     assert!(wire.node.table.find(juliet.as_ref()).is_some(), "it may be resumed");
     let session = sessions(&wire, &router, &secret).await.remove(0);
-    assert_eq!((&session["transport"], &session["managed"]), (&json!("none"), &json!(true)));
+    assert_eq!((&session["transport"], &session["managed"]), (&json!("detached"), &json!(true)));
     assert_eq!((&session["address"], &session["idle"]), (&Value::Null, &Value::Null));
 }

@@ -21,6 +21,7 @@ mod commands;
 mod doors;
 mod facts;
 mod node;
+mod roster;
 mod sessions;
 mod tokens;
 

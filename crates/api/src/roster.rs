@@ -1,0 +1,113 @@
+//! `GET /api/v1/accounts/{jid}/roster`: the contacts of an account (RFC 6121 section 2), in pages, to look at.
+//!
+//! Pages are in the order of the contacts' addresses, and `after` is the last address of the page before, so that a contact
+//! added or removed meanwhile neither repeats nor hides another. Left out: changes, which are the user's own, and entries that
+//! the user does not see either (a request from somebody who is not in the roster).
+//!
+//! The trap: the store gives a roster whole. It is bounded, but a page costs as much as all of it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::{ErrorKind, RosterItem, Subscription};
+use throng_core::command::Scope;
+
+use crate::extract::{AccountJid, Asked, PAGE, PAGE_MOST, limit};
+use crate::operation::{Access, Gives, Operation};
+use crate::{Api, Problem};
+
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    let text = || json!({ "type": "string" });
+    let page = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MOST, "default": PAGE });
+    vec![
+        Operation::new(Method::GET, "/accounts/{jid}/roster", "listRoster", Access::May(Scope::Read), list)
+            .summary("A page of the contacts of an account, by address.")
+            .query("search", text(), "Only contacts whose address, name or group has this in it.")
+            .query("after", text(), "The `next` of the page before, with the same other parameters.")
+            .query("limit", page, "Contacts on the page.")
+            .gives(200, Gives::Json("RosterPage"), "A page.")
+            .problems(&[404]),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let flag = |what: &str| json!({ "type": "boolean", "description": what });
+    let contact = json!({
+        "type": "object",
+        "required": ["jid", "name", "groups", "subscription", "ask", "approved", "request"],
+        "properties": {
+            "jid": { "type": "string", "description": "The contact's bare address." },
+            "name": { "type": "string", "description": "The label that the user gave; empty if there is none." },
+            "groups": { "type": "array", "items": { "type": "string" } },
+            "subscription": { "type": "string", "enum": ["none", "to", "from", "both"] },
+            "ask": flag("The user has asked for the contact's presence, and there is no answer yet."),
+            "approved": flag("The user has approved the contact in advance (RFC 6121 section 3.4)."),
+            "request": flag("The contact has asked for the user's presence, and there is no answer yet."),
+        },
+    });
+    vec![(
+        "RosterPage",
+        json!({
+            "type": "object",
+            "required": ["items", "next", "total"],
+            "properties": {
+                "items": { "type": "array", "items": contact },
+                "next": { "type": ["string", "null"], "description": "`after` of the next page." },
+                "total": { "type": "integer", "minimum": 0, "description": "Contacts that match." },
+            },
+        }),
+    )]
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    search: Option<String>,
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+async fn list(
+    State(api): State<Arc<Api>>,
+    AccountJid(jid): AccountJid,
+    Asked(wanted): Asked<Wanted>,
+) -> Result<Json<Value>, Problem> {
+    let limit = limit(wanted.limit)? as usize;
+    let stores = &api.node.stores;
+    let missing = || Problem::not_found(format!("there is no account {jid}"));
+    let found = stores.accounts.show(jid.as_ref()).await?.ok_or_else(missing)?;
+    let roster = stores.roster.get(found.id).await.map_err(|error| match error.kind {
+        ErrorKind::NotFound => missing(),
+        _ => error.into(),
+    })?;
+    let search = wanted.search.map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty());
+    let matches = |item: &RosterItem| {
+        let has = |text: &str| search.as_deref().is_none_or(|wanted| text.to_lowercase().contains(wanted));
+        has(item.jid.as_str()) || item.name.as_deref().is_some_and(has) || item.groups.iter().any(|g| has(g))
+    };
+    let shown = |item: &RosterItem| item.subscription.has(Subscription::IN_ROSTER) && matches(item);
+    let mut items: Vec<RosterItem> = roster.items.into_iter().filter(shown).collect();
+    items.sort_unstable_by(|a, b| a.jid.as_str().cmp(b.jid.as_str()));
+    let total = items.len();
+    let first = wanted.after.map_or(0, |after| items.partition_point(|i| i.jid.as_str() <= after.as_str()));
+    let page = &items[first..total.min(first.saturating_add(limit))];
+    let next = page.last().filter(|_| first + page.len() < total).map(|item| item.jid.as_str());
+    Ok(Json(json!({ "items": page.iter().map(about).collect::<Vec<_>>(), "next": next, "total": total })))
+}
+
+fn about(item: &RosterItem) -> Value {
+    json!({
+        "jid": item.jid.as_str(),
+        "name": item.name.as_deref().unwrap_or_default(),
+        "groups": item.groups,
+        "subscription": item.subscription.as_str(),
+        "ask": item.subscription.has(Subscription::ASK),
+        "approved": item.subscription.has(Subscription::APPROVED),
+        "request": item.subscription.has(Subscription::PENDING_IN),
+    })
+}
