@@ -16,7 +16,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use throng_core::command::{Given, Scope, breathe};
 use throng_core::inquiry::Facts;
-use throng_core::router::table::Table;
 use throng_core::session::flags;
 use throng_core::{Account, Session};
 
@@ -96,7 +95,7 @@ struct Wanted {
 
 async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Result<Response, Problem> {
     let limit = limit(wanted.limit)? as usize;
-    let after = wanted.after.as_deref().map(|text| u64::from_str_radix(text, 16)).transpose();
+    let after = wanted.after.as_deref().map(Jid::parse).transpose();
     let after = after.map_err(|_| Problem::invalid("after is the next of the page before"))?;
     let search = wanted.search.map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty());
     let domain = wanted.domain.map(|text| text.to_lowercase());
@@ -108,33 +107,24 @@ async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Resu
         })
     };
     let table = &api.node.table;
-    let (mut found, mut next) = (Vec::new(), None);
-    'parts: for part in after.map_or(0, Table::part_of)..table.parts() {
-        let behind = after.filter(|hash| Table::part_of(*hash) == part);
-        let mut here: Vec<Arc<Account>> = Vec::new();
-        table.each_of_part(part, |account| {
-            if behind.is_none_or(|hash| account.hash > hash) && holds(account) {
-                here.push(account.clone());
-            }
-        });
-        here.sort_unstable_by_key(|account| account.hash);
-        for account in here {
-            let before = found.len();
-            // Two accounts of one hash stay on one page, since the hash is the cursor.
-            if before >= limit && next != Some(account.hash) {
+    let mut found = Vec::new();
+    let mut next = None;
+    'parts: for part in after.as_ref().map_or(0, |jid| table.part_of(jid.as_ref()))..table.parts() {
+        for account in table.page_of_part(part, after.as_ref().map(Jid::as_ref), holds) {
+            let sessions = account.sessions().into_iter().filter(|session| matches(session));
+            let mut sessions = sessions.peekable();
+            if found.len() >= limit && sessions.peek().is_some() {
                 break 'parts;
             }
-            found.extend(account.sessions().into_iter().filter(|session| matches(session)));
-            if found.len() > before || before < limit {
-                next = Some(account.hash);
-            }
+            // All sessions of an account are on one page, since its address is the cursor.
+            found.extend(sessions);
+            next = Some(account.jid.to_string());
         }
         breathe().await;
         if part + 1 == table.parts() {
             next = None;
         }
     }
-    let next = next.filter(|_| found.len() >= limit).map(|hash| format!("{hash:x}"));
     Ok(page(&api, found, next, table.sessions()).await)
 }
 

@@ -24,13 +24,15 @@
 //! Trap: `deliver` to the own node is refused. The engine must look at its session table first; a loop through here
 //! would hide a stale hint.
 
+mod address_hash;
 pub mod conformance;
 pub mod memory;
 mod node;
 mod parcel;
 mod single;
 
-pub use node::{Member, NodeId, Place, address_hash};
+pub use address_hash::AddressHasher;
+pub use node::{Member, NodeId, Place};
 pub use parcel::{Class, Facts, Parcel, ParcelError};
 pub use single::SingleNode;
 
@@ -55,7 +57,7 @@ pub trait Cluster: Send + Sync {
     /// The nodes that are alive as far as this one knows, itself among them, in order of their names.
     fn members(&self) -> Vec<Member>;
 
-    /// Where the sessions of a bare address are ([`address_hash`]).
+    /// Where the sessions of a bare address are ([`AddressHasher`]).
     fn locate(&self, address: u64) -> Place;
 
     /// Tells the others that a bare address has a session here. Counted.

@@ -5,8 +5,6 @@
 
 use std::fmt;
 
-use jid::JidRef;
-
 /// The name of a node, as configured (`[cluster] node`): 1 to 24 characters out of `a-z`, `0-9`, `-` and `_`, so that
 /// it can be a NATS subject token. Plain data, compared and ordered by its text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,15 +99,4 @@ impl Place {
         };
         nodes.iter().copied().filter(move |node| *node != own)
     }
-}
-
-/// The number under which a bare address is claimed and located: FNV-1a over the text of the bare address, then the
-/// 64-bit finaliser of MurmurHash3. All nodes of all versions must agree on it, hence neither `std`'s hash nor a key;
-/// whoever searches for collisions gains hops, not stanzas.
-pub fn address_hash(jid: JidRef<'_>) -> u64 {
-    let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let mut hash = jid.bare().as_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, fold);
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    hash ^ (hash >> 33)
 }

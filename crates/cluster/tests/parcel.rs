@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jid::Jid;
 use proptest::prelude::*;
-use throng_cluster::{Class, Facts, NodeId, Parcel, ParcelError, Place, address_hash};
+use throng_cluster::{AddressHasher, Class, Facts, NodeId, Parcel, ParcelError, Place};
 
 fn sample() -> Parcel {
     Parcel {
@@ -116,13 +116,15 @@ fn places() {
     assert!(Place::Here.elsewhere(a).next().is_none());
 }
 
-/// The number is on the wire between versions, so it may never change.
+/// Nodes of different versions must agree on the number, so it may never change.
 #[test]
-fn hashes_are_of_bare_addresses_and_fixed() {
-    let hash = |text| address_hash(Jid::parse(text).unwrap().as_ref());
+fn hashes_are_of_bare_addresses_and_fixed_for_a_key() {
+    let key = |key| move |text: &str| AddressHasher::new(key).hash(Jid::parse(text).unwrap().as_ref());
+    let (hash, other) = (key([1; 16]), key([2; 16]));
     assert_eq!(hash("Juliet@example.com/balcony"), hash("juliet@example.com"));
     assert_ne!(hash("juliet@example.com"), hash("juliet@example.net"));
-    assert_eq!(hash("juliet@example.com"), 8_968_275_261_468_986_408);
+    assert_ne!(hash("juliet@example.com"), other("juliet@example.com"), "the key matters");
+    assert_eq!(hash("juliet@example.com"), 15_971_918_539_627_077_138);
 }
 
 proptest! {

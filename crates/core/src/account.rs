@@ -1,7 +1,8 @@
 //! An account with at least one connected resource: its sessions and its view of the roster.
 //!
 //! The view belongs to the account and is shared by its sessions. A contact is a hash, a number and a byte of
-//! subscription; names and groups stay in the store. That is what keeps 50 contacts at 800 bytes.
+//! subscription; names and groups stay in the store. That is what keeps 50 contacts at 800 bytes. Contacts are ordered and
+//! found by hash *and* number: two addresses with the same hash are two contacts.
 //!
 //! Locks: the account's lock may be held while a session's lock or a link's lock is taken, never the other way
 //! round (`docs/locks.md`).
@@ -11,18 +12,18 @@ use std::sync::Arc;
 use jid::{Jid, JidRef};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, Subscription};
+use store::{AddressId, Changed, PhotoHash, RosterItem, RosterSnapshot, Subscription};
 
 use crate::blocked::Blocked;
 use crate::host::Host;
-use crate::router::table::bare_hash;
+use crate::router::table::Table;
 use crate::session::Session;
 use crate::session::flags::{self, AccountFlags};
 
 /// A contact in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contact {
-    /// Hash of the bare address, as in the routing table and the cluster's directory.
+    /// Keyed hash of the bare address, as in the routing table and the cluster's directory.
     pub hash: u64,
     /// Number of the bare address in the dictionary.
     pub id: AddressId,
@@ -34,7 +35,7 @@ pub struct Contact {
 pub struct Account {
     /// Number in the dictionary.
     pub id: AddressId,
-    /// Hash of the bare address.
+    /// Keyed hash of the bare address.
     pub hash: u64,
     /// The bare address.
     pub jid: Jid,
@@ -50,7 +51,7 @@ pub struct Account {
 pub struct State {
     /// Connected resources in the order of binding; nearly always one.
     pub sessions: SmallVec<[Arc<Session>; 1]>,
-    /// Sorted by hash.
+    /// Sorted by hash and number.
     contacts: Box<[Contact]>,
     /// Version of the roster that `contacts` reflects.
     pub roster_version: u64,
@@ -70,8 +71,8 @@ struct Rare {
 }
 
 impl Account {
-    pub(crate) fn new(id: AddressId, jid: Jid, host: Arc<Host>) -> Account {
-        let hash = bare_hash(jid.as_ref());
+    pub(crate) fn new(id: AddressId, jid: Jid, host: Arc<Host>, table: &Table) -> Account {
+        let hash = table.hash(jid.as_ref());
         Account { id, hash, jid, host, flags: AccountFlags::default(), state: Mutex::new(State::default()) }
     }
 
@@ -122,9 +123,9 @@ impl Account {
     pub fn blocks(&self, jid: JidRef<'_>) -> bool {
         self.blocked().is_some_and(|blocked| blocked.covers(jid))
     }
-    /// Subscription bits of a contact; none if it is not in the roster.
-    pub fn subscription(&self, contact: JidRef<'_>) -> Subscription {
-        self.state.lock().find(bare_hash(contact))
+    /// Subscription bits of another connected account; none if it is not in the roster.
+    pub fn subscription(&self, contact: &Account) -> Subscription {
+        self.state.lock().find(contact.hash, contact.id)
     }
     /// Calls `f` for each session.
     pub fn each_session(&self, mut f: impl FnMut(&Arc<Session>)) {
@@ -162,30 +163,40 @@ impl State {
         self.rare(|rare| rare.prefetched = Some(roster));
     }
     /// Fills the view from the store's answer.
-    pub fn load(&mut self, items: &[RosterItem], version: u64) {
-        let mut contacts: Vec<Contact> = items.iter().map(Contact::of).collect();
-        contacts.sort_unstable_by_key(|c| c.hash);
+    pub fn load(&mut self, table: &Table, items: &[RosterItem], version: u64) {
+        let of = |item: &RosterItem| Contact {
+            hash: table.hash(item.jid.as_ref()),
+            id: item.contact,
+            subscription: item.subscription,
+        };
+        let mut contacts: Vec<Contact> = items.iter().map(of).collect();
+        contacts.sort_unstable_by_key(Contact::key);
         self.contacts = contacts.into();
         self.roster_version = version;
     }
     /// Takes one change of the roster over into the view. False if a later change came before it: the view may
-    /// be wrong about this contact then.
+    /// be wrong about this contact then. `hash` is that of the contact's address.
     #[must_use = "a view that is out of order must be read again"]
-    pub fn apply(&mut self, hash: u64, after: Option<&RosterItem>, version: u64) -> bool {
+    pub fn apply(&mut self, hash: u64, change: &Changed) -> bool {
         self.take_prefetched();
-        let in_order = version >= self.roster_version;
-        self.roster_version = self.roster_version.max(version);
-        let place = self.contacts.binary_search_by_key(&hash, |c| c.hash);
+        let in_order = change.version >= self.roster_version;
+        self.roster_version = self.roster_version.max(change.version);
+        // Neither before nor after: the contact never was in the roster.
+        let Some(id) = change.after.as_ref().or(change.before.as_ref()).map(|item| item.contact) else {
+            return in_order;
+        };
+        let after = change.after.as_ref().map(|item| Contact { hash, id, subscription: item.subscription });
+        let place = self.contacts.binary_search_by_key(&(hash, id), Contact::key);
         match (place, after) {
-            (Ok(at), Some(item)) => self.contacts[at] = Contact::of(item),
+            (Ok(at), Some(contact)) => self.contacts[at] = contact,
             (Ok(at), None) => {
                 let mut list = std::mem::take(&mut self.contacts).into_vec();
                 list.remove(at);
                 self.contacts = list.into();
             }
-            (Err(at), Some(item)) => {
+            (Err(at), Some(contact)) => {
                 let mut list = std::mem::take(&mut self.contacts).into_vec();
-                list.insert(at, Contact::of(item));
+                list.insert(at, contact);
                 self.contacts = list.into();
             }
             (Err(_), None) => {}
@@ -196,18 +207,24 @@ impl State {
     pub fn contacts(&self) -> &[Contact] {
         &self.contacts
     }
-    /// Subscription bits by hash.
-    pub fn find(&self, hash: u64) -> Subscription {
-        match self.contacts.binary_search_by_key(&hash, |c| c.hash) {
+    /// Subscription bits of the contact with this hash and number.
+    pub fn find(&self, hash: u64, id: AddressId) -> Subscription {
+        match self.contacts.binary_search_by_key(&(hash, id), Contact::key) {
             Ok(at) => self.contacts[at].subscription,
             Err(_) => Subscription::NONE,
         }
     }
+    /// Whether a contact may be this address. Only for what a wrong answer cannot hurt: other addresses can have the
+    /// same hash.
+    pub fn may_have(&self, hash: u64) -> bool {
+        let at = self.contacts.partition_point(|contact| contact.hash < hash);
+        self.contacts.get(at).is_some_and(|contact| contact.hash == hash)
+    }
 }
 
 impl Contact {
-    fn of(item: &RosterItem) -> Contact {
-        Contact { hash: bare_hash(item.jid.as_ref()), id: item.contact, subscription: item.subscription }
+    fn key(&self) -> (u64, AddressId) {
+        (self.hash, self.id)
     }
 }
 
@@ -221,13 +238,17 @@ impl std::fmt::Debug for Account {
 mod tests {
     use super::*;
 
-    fn item(jid: &str, subscription: Subscription) -> RosterItem {
+    fn item(number: u32, jid: &str, subscription: Subscription) -> RosterItem {
         let mut item = RosterItem::new(Jid::parse(jid).unwrap());
+        item.contact = AddressId::new(number).unwrap();
         item.subscription = subscription;
         item
     }
-    fn hash(jid: &str) -> u64 {
-        bare_hash(Jid::parse(jid).unwrap().as_ref())
+    fn table() -> Table {
+        Table::new(cluster::AddressHasher::new([7; 16]))
+    }
+    fn change(before: Option<RosterItem>, after: Option<RosterItem>, version: u64) -> Changed {
+        Changed { before, after, version }
     }
 
     #[test]
@@ -237,17 +258,47 @@ mod tests {
 
     #[test]
     fn the_view_follows_changes() {
+        let table = table();
+        let hash = |jid: &str| table.hash(Jid::parse(jid).unwrap().as_ref());
+        let find =
+            |state: &State, number: u32, jid: &str| state.find(hash(jid), AddressId::new(number).unwrap());
+        let [a, b, c] = [(1, "a@x"), (2, "b@x"), (3, "c@x")];
         let mut state = State::default();
-        state.load(&[item("a@x", Subscription::BOTH), item("b@x", Subscription::TO)], 3);
-        assert_eq!(state.find(hash("a@x")), Subscription::BOTH);
-        assert_eq!(state.find(hash("c@x")), Subscription::NONE);
-        assert!(state.apply(hash("c@x"), Some(&item("c@x", Subscription::FROM)), 4));
-        assert!(state.apply(hash("b@x"), Some(&item("b@x", Subscription::NONE)), 5));
-        assert!(state.apply(hash("a@x"), None, 6));
-        assert_eq!(state.find(hash("a@x")), Subscription::NONE);
-        assert_eq!(state.find(hash("b@x")), Subscription::NONE);
-        assert_eq!(state.find(hash("c@x")), Subscription::FROM);
+        let of = |(number, jid): (u32, &str), subscription| item(number, jid, subscription);
+        state.load(&table, &[of(a, Subscription::BOTH), of(b, Subscription::TO)], 3);
+        assert_eq!(find(&state, 1, "a@x"), Subscription::BOTH);
+        assert_eq!(find(&state, 3, "c@x"), Subscription::NONE);
+        assert!(state.apply(hash("c@x"), &change(None, Some(of(c, Subscription::FROM)), 4)));
+        let before = Some(of(b, Subscription::TO));
+        assert!(state.apply(hash("b@x"), &change(before, Some(of(b, Subscription::NONE)), 5)));
+        assert!(state.apply(hash("a@x"), &change(Some(of(a, Subscription::BOTH)), None, 6)));
+        assert_eq!(find(&state, 1, "a@x"), Subscription::NONE);
+        assert_eq!(find(&state, 2, "b@x"), Subscription::NONE);
+        assert_eq!(find(&state, 3, "c@x"), Subscription::FROM);
         assert_eq!((state.contacts().len(), state.roster_version), (2, 6));
-        assert!(!state.apply(hash("b@x"), None, 4), "version 5 was first");
+        assert!(
+            !state.apply(hash("b@x"), &change(Some(of(b, Subscription::NONE)), None, 4)),
+            "version 5 was first"
+        );
+    }
+
+    #[test]
+    fn contacts_with_the_same_hash_stay_apart() {
+        let same = 0xC0_11_1D_ED;
+        let number = |n| AddressId::new(n).unwrap();
+        let mut state = State::default();
+        assert!(state.apply(same, &change(None, Some(item(1, "a@x", Subscription::FROM)), 1)));
+        assert_eq!(
+            state.find(same, number(2)),
+            Subscription::NONE,
+            "another address with this hash is no contact"
+        );
+        assert!(state.apply(same, &change(None, Some(item(2, "b@x", Subscription::TO)), 2)));
+        assert_eq!(state.find(same, number(1)), Subscription::FROM, "the later contact did not overwrite it");
+        assert_eq!(state.find(same, number(2)), Subscription::TO);
+        assert!(state.apply(same, &change(Some(item(1, "a@x", Subscription::FROM)), None, 3)));
+        assert_eq!(state.find(same, number(1)), Subscription::NONE);
+        assert_eq!(state.find(same, number(2)), Subscription::TO, "the other one stayed");
+        assert!(state.may_have(same) && !state.may_have(same + 1));
     }
 }

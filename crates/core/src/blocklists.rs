@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use cluster::AddressHasher;
 use jid::{Jid, JidRef};
 use parking_lot::Mutex;
 use store::{BlocklistOutcome, StoreError, Unblock};
@@ -20,7 +21,6 @@ use store::{BlocklistOutcome, StoreError, Unblock};
 use crate::account::Account;
 use crate::blocked::Blocked;
 use crate::node::Node;
-use crate::router::table::bare_hash;
 
 /// Accounts of which the list is known, at most.
 pub const ENTRIES: usize = 65_536;
@@ -32,6 +32,7 @@ const ROUNDS: usize = 4;
 
 /// What is known of accounts that are not connected.
 pub(crate) struct Known {
+    hasher: AddressHasher,
     shards: [Mutex<Shard>; SHARDS],
     /// Bumped by each change, in stripes: what was read before a change must not be kept after it.
     changes: [AtomicU32; 256],
@@ -44,18 +45,15 @@ struct Shard {
     bytes: usize,
 }
 
-impl Default for Known {
-    fn default() -> Known {
-        Known { shards: Default::default(), changes: [const { AtomicU32::new(0) }; 256] }
-    }
-}
-
 impl Known {
+    pub(crate) fn new(hasher: AddressHasher) -> Known {
+        Known { hasher, shards: Default::default(), changes: [const { AtomicU32::new(0) }; 256] }
+    }
     fn shard(&self, owner: JidRef<'_>) -> &Mutex<Shard> {
-        &self.shards[(bare_hash(owner) >> 52) as usize % SHARDS]
+        &self.shards[(self.hasher.hash(owner) >> 52) as usize % SHARDS]
     }
     fn changes(&self, owner: JidRef<'_>) -> &AtomicU32 {
-        &self.changes[(bare_hash(owner) >> 28) as usize % 256]
+        &self.changes[(self.hasher.hash(owner) >> 28) as usize % 256]
     }
     fn get(&self, owner: JidRef<'_>) -> Option<Option<Arc<Blocked>>> {
         self.shard(owner).lock().lists.get(owner.bare().as_str()).cloned()
@@ -191,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_is_known_is_kept_until_it_changes() {
-        let known = Known::default();
+        let known = Known::new(AddressHasher::new([1; 16]));
         let (a, b) = (jid("a@x/res"), jid("b@x"));
         assert!(known.get(a.as_ref()).is_none());
         known.keep(a.as_ref(), None, 0);
@@ -210,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_accounts_or_of_long_lists_stays_within_bounds() {
-        let known = Known::default();
+        let known = Known::new(AddressHasher::new([1; 16]));
         for n in 0..2 * ENTRIES {
             known.keep(jid(&format!("user{n}@x")).as_ref(), None, 0);
         }

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arc_swap::ArcSwap;
 use base::clock::Clock;
 use base::spawn::Spawner;
-use cluster::Cluster;
+use cluster::{AddressHasher, Cluster};
 use jid::{Jid, JidRef};
 use parking_lot::RwLock;
 use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
-use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, Stores};
+use store::{AddressId, Changed, PhotoHash, RosterItem, RosterSnapshot, Stores, Subscription};
 
 use crate::account::Account;
 use crate::audit::Audit;
@@ -27,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::passwords::Passwords;
 use crate::questions::Questions;
 use crate::router::Work;
-use crate::router::table::{Table, bare_hash};
+use crate::router::table::Table;
 use crate::session::ack::Remembered;
 use crate::session::{Gather, Link, Links, Session, flags};
 
@@ -47,6 +47,8 @@ pub struct Parts {
     pub metrics: Metrics,
     /// Limits.
     pub limits: Limits,
+    /// Hashes addresses with a secret of the deployment, the same on all nodes.
+    pub hasher: AddressHasher,
     /// Who may administrate, by bare address.
     pub admins: Vec<Jid>,
     /// Derives and checks stored keys.
@@ -135,7 +137,7 @@ impl Node {
     pub fn new(parts: Parts) -> Arc<Node> {
         Arc::new(Node {
             hosts: RwLock::new(parts.hosts),
-            table: Table::default(),
+            table: Table::new(parts.hasher),
             links: Links::default(),
             gather: Gather::default(),
             clients: Clients::default(),
@@ -154,7 +156,7 @@ impl Node {
             passwords: parts.passwords,
             version: parts.version,
             ending: Ending::default(),
-            known: crate::blocklists::Known::default(),
+            known: crate::blocklists::Known::new(parts.hasher),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
             remembered: Remembered::default(),
         })
@@ -242,7 +244,7 @@ impl Node {
         self.stripe(jid).load(Ordering::Acquire)
     }
     fn stripe(&self, jid: JidRef<'_>) -> &AtomicU32 {
-        &self.epochs[(bare_hash(jid) >> 20) as usize % 256]
+        &self.epochs[(self.table.hash(jid) >> 20) as usize % 256]
     }
 
     /// What a login reads has changed: one that is under way reads again.
@@ -258,17 +260,22 @@ impl Node {
         self: &Arc<Self>,
         owner: JidRef<'_>,
         contact: JidRef<'_>,
-        after: Option<&RosterItem>,
-        version: u64,
+        change: &Changed,
     ) -> bool {
         self.bump(owner);
         let Some(account) = self.table.find(owner) else { return true };
-        let hash = bare_hash(contact);
-        let in_order = account.with(|state| state.apply(hash, after, version));
+        let hash = self.table.hash(contact);
+        let in_order = account.with(|state| state.apply(hash, change));
         if !in_order {
             self.reload_roster(account);
         }
         in_order
+    }
+
+    /// Subscription bits that `account` has for the account with this bare address, which must be connected here: its
+    /// number is what the roster is asked for. Of any other address the answer is none; the store knows more.
+    pub fn subscription(&self, account: &Account, contact: JidRef<'_>) -> Subscription {
+        self.table.find(contact).map_or(Subscription::NONE, |contact| account.subscription(&contact))
     }
 
     /// Reads the view of a connected account again.
@@ -280,7 +287,7 @@ impl Node {
                 match node.stores.roster.get(account.id).await {
                     Ok(roster) => account.with(|state| {
                         if roster.version >= state.roster_version {
-                            state.load(&roster.items, roster.version);
+                            state.load(&node.table, &roster.items, roster.version);
                         }
                     }),
                     Err(error) => tracing::warn!(%error, "a roster could not be read again"),
@@ -340,7 +347,7 @@ impl Node {
             self.make_room(bare.as_ref(), limit);
             let bound = self.table.bind(
                 bare.as_ref(),
-                || Arc::new(Account::new(id, bare.clone(), host.clone())),
+                || Arc::new(Account::new(id, bare.clone(), host.clone(), &self.table)),
                 |account, fresh| {
                     // Read with the table locked: who writes and then looks here finds this session, or this
                     // login finds the count changed.
@@ -357,7 +364,7 @@ impl Node {
                             ));
                         }
                         if fresh && let Some(s) = &snapshot {
-                            state.load(&s.items, s.version);
+                            state.load(&self.table, &s.items, s.version);
                         }
                         if fresh {
                             account.set_blocked(state, blocked);

@@ -31,7 +31,14 @@ impl Node {
     pub fn visibility(&self, owner: JidRef<'_>, from: JidRef<'_>) -> Visibility {
         let from = from.bare();
         if let Some(account) = self.table.find(owner) {
-            return Visibility::Known(account.subscription(from).has(Subscription::FROM));
+            // A roster view holds numbers; that of an address without a session here is known to the store alone.
+            if let Some(contact) = self.table.find(from) {
+                return Visibility::Known(account.subscription(&contact).has(Subscription::FROM));
+            }
+            let hash = self.table.hash(from);
+            if !account.with(|state| state.may_have(hash)) {
+                return Visibility::Known(false);
+            }
         }
         let stores = self.stores.clone();
         Visibility::Ask(Question { stores, owner: owner.bare().to_jid(), from: from.to_jid() })

@@ -20,6 +20,7 @@ mod support;
 mod another_domain;
 mod authorization_identity;
 mod billion_laughs;
+mod colliding_names;
 mod compression_bomb;
 mod disguised_names;
 mod forged_carbon;

@@ -425,6 +425,7 @@ async fn round_trips() {
         spawner: Arc::new(tasks),
         metrics: throng_core::metrics::Metrics::new(&mut prometheus_client::registry::Registry::default()),
         limits,
+        hasher: cluster::AddressHasher::new([1; 16]),
         admins: vec![],
         passwords: throng_core::passwords::PlainPasswords::shared(),
         version: "test",

@@ -194,7 +194,7 @@ fn other_items(request: &IqRequest<'_>) -> IqAnswer {
     }
     let node = node(request)?;
     let account = request.to.and_then(|to| request.node.table.find(to));
-    match account.filter(|a| a.subscription(request.from.bare()).has(Subscription::FROM)) {
+    match account.filter(|a| request.node.subscription(a, request.from).has(Subscription::FROM)) {
         Some(_) if node.is_some() => Err(StanzaCondition::ItemNotFound.into()),
         account => Ok(items(node.as_deref(), account.as_deref())),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use base::Secret;
 use base::clock::{Clock, SystemClock};
 use cluster::SingleNode;
@@ -89,6 +89,9 @@ pub(crate) fn tls(config: &Config) -> Result<Option<Arc<net::tls::Config>>> {
     Ok(Some(Arc::new(tls)))
 }
 
+/// Name of the setting with the key of address hashes.
+const ADDRESS_KEY: &str = "address-hash-key";
+
 /// Puts the node together.
 pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
     std::fs::create_dir_all(&config.data_dir)
@@ -110,6 +113,7 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
         let list = admins.iter().map(jid::Jid::as_str).collect::<Vec<_>>().join(", ");
         tracing::info!(admins = list, "the administrators are those of the command edit-admin");
     }
+    let hasher = address_hasher(&stores).await?;
     let node = Node::new(throng_core::Parts {
         hosts,
         stores,
@@ -118,12 +122,25 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
         spawner: Arc::new(tasks.clone()),
         metrics,
         limits: config.limits.clone(),
+        hasher,
         admins,
         passwords: keys.clone(),
         version: env!("CARGO_PKG_VERSION"),
     });
     let (registry, secret) = (Arc::new(Mutex::new(registry)), Secret::new(secret));
     Ok(Wired { node, database, operations, keys, kept, registry, secret })
+}
+
+/// Reads the key of address hashes, and makes it at the first start. All nodes of one database share it.
+async fn address_hasher(stores: &store::Stores) -> Result<cluster::AddressHasher> {
+    let fresh = base::id::random_bytes::<16>();
+    let key = stores.settings.put_if_absent(ADDRESS_KEY, &fresh).await.map_err(|e| anyhow!("{e}"))?;
+    let Ok(key) = key.try_into() else {
+        bail!(
+            "the setting {ADDRESS_KEY} in the database does not have 16 bytes; delete it, then the node makes another"
+        );
+    };
+    Ok(cluster::AddressHasher::new(key))
 }
 
 impl Wired {

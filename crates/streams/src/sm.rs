@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::spawn::BoxFuture;
 use jid::JidRef;
 use stanza::{StanzaCondition, StreamCondition, StreamError};
-use throng_core::router::table::bare_hash;
 use throng_core::session::ack::{Refused, TOKEN, TooHigh};
 use throng_core::session::{Terms, flags};
 use throng_core::{Host, Node, Session};
@@ -181,7 +180,7 @@ pub(crate) fn resume(
     let Some((token, resource)) = split(&previd) else {
         return done(failed(old, StanzaCondition::ItemNotFound, None));
     };
-    let hash = bare_hash(account);
+    let hash = node.table.hash(account);
     let unknown = {
         let node = node.clone();
         move || failed(old, StanzaCondition::ItemNotFound, node.remembered.find(hash, &token))

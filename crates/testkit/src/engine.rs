@@ -78,6 +78,7 @@ impl Engine {
             spawner: tasks.clone(),
             metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),
             limits,
+            hasher: cluster::AddressHasher::new([1; 16]),
             admins: vec![],
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
@@ -189,7 +190,7 @@ impl Engine {
             }),
         );
         let done = self.wait(change).expect("the store answers");
-        self.node.roster_changed(owner.as_ref(), contact.as_ref(), done.after.as_ref(), done.version);
+        self.node.roster_changed(owner.as_ref(), contact.as_ref(), &done);
     }
 
     /// Makes two users see one another's presence.

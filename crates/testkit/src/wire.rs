@@ -165,6 +165,7 @@ impl Wire {
             spawner: Arc::new(Tasks(tokio::runtime::Handle::current())),
             metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),
             limits: setup.limits.clone(),
+            hasher: cluster::AddressHasher::new([1; 16]),
             admins: vec![],
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",

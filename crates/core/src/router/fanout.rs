@@ -65,7 +65,7 @@ impl Node {
         for contact in contacts {
             let Some(other) = self.table.by_id(contact.hash, contact.id) else { continue };
             // The contact's own roster decides, not ours.
-            if !other.with(|state| state.find(account.hash)).has(Subscription::FROM) {
+            if !other.subscription(account).has(Subscription::FROM) {
                 continue;
             }
             if account.blocks(other.jid.as_ref()) || other.blocks(account.jid.as_ref()) {

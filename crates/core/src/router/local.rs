@@ -133,7 +133,7 @@ impl Node {
         });
         known.exact = exact.is_some();
         known.trusted = match &exact {
-            Some(session) if kind.is_request() => trusts(account, session, from),
+            Some(session) if kind.is_request() => trusts(self, account, session, from),
             _ => false,
         };
         // A full address whose resource is the only one that takes what is on its way out of the store.
@@ -485,13 +485,13 @@ fn kept(kind: Kind) -> bool {
 }
 
 /// Whether the sender may know that the recipient's resource is there (RFC 6121 section 8.5.3.1).
-fn trusts(account: &Arc<Account>, session: &Arc<Session>, from: JidRef<'_>) -> bool {
+fn trusts(node: &Node, account: &Arc<Account>, session: &Arc<Session>, from: JidRef<'_>) -> bool {
     let bare = from.bare();
     bare.as_str() == account.jid.as_ref().as_str()
         || account.host().iq_without_subscription
         // A host of this server may always ask.
         || bare.local().is_none() && bare.as_str() == account.host().domain()
-        || account.subscription(bare).has(Subscription::FROM)
+        || node.subscription(account, bare).has(Subscription::FROM)
         || session.with(|state| {
             state.directed.as_ref().is_some_and(|list| list.iter().any(|d| d.as_ref().bare().as_str() == bare.as_str()))
         })

@@ -6,7 +6,6 @@ use cluster::{Change, Inbox, NodeId, Parcel, Place};
 use jid::JidRef;
 
 use super::Work;
-use super::table::bare_hash;
 use crate::frame::{Class, Frame};
 use crate::node::Node;
 
@@ -22,7 +21,7 @@ impl Node {
             Class::Message => cluster::Class::Message,
             Class::Presence => cluster::Class::Presence,
         };
-        let place = self.cluster.locate(bare_hash(to));
+        let place = self.cluster.locate(self.table.hash(to));
         let mut taken = false;
         for node in nodes(&place, own) {
             let parcel = Parcel::new(STANZA, class, own, vec![to.to_jid()], frame.bytes());

@@ -1,11 +1,15 @@
 //! The routing table: which accounts have a resource connected here.
 //!
-//! Sharded by the hash of the bare address. An entry is one shared pointer; sessions hang at the account.
+//! Sharded by the keyed hash of the bare address. An entry is one shared pointer; sessions hang at the account.
 //! The same 64-bit hash stands in roster views and in the cluster's directory.
+//!
+//! # Pitfalls
+//! A hash only finds candidates: every look-up compares the address or its number as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cluster::AddressHasher;
 use hashbrown::HashTable;
 use jid::JidRef;
 use parking_lot::RwLock;
@@ -16,28 +20,31 @@ use crate::session::Session;
 
 const SHARDS: usize = 64;
 
-/// The hash of a bare address; the resource is ignored. The same on all nodes.
-pub fn bare_hash(jid: JidRef<'_>) -> u64 {
-    cluster::address_hash(jid.bare())
-}
-
 /// Which accounts have a resource connected here.
 pub struct Table {
+    hasher: AddressHasher,
     shards: Box<[RwLock<HashTable<Arc<Account>>>]>,
     sessions: AtomicUsize,
 }
 
-impl Default for Table {
-    fn default() -> Self {
-        Table { shards: (0..SHARDS).map(|_| RwLock::default()).collect(), sessions: AtomicUsize::new(0) }
-    }
-}
-
 impl Table {
+    /// An empty table. `hasher` has the secret of the deployment.
+    #[must_use]
+    pub fn new(hasher: AddressHasher) -> Table {
+        let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
+        Table { hasher, shards, sessions: AtomicUsize::new(0) }
+    }
+
+    /// The keyed hash of a bare address; the resource is ignored. The same on all nodes.
+    #[must_use]
+    pub fn hash(&self, jid: JidRef<'_>) -> u64 {
+        self.hasher.hash(jid)
+    }
+
     /// The account with this bare address (the resource is ignored), if it is connected here.
     pub fn find(&self, jid: JidRef<'_>) -> Option<Arc<Account>> {
         let bare = jid.bare();
-        let hash = bare_hash(bare);
+        let hash = self.hash(bare);
         self.shard(hash).read().find(hash, |a| a.jid.as_ref().as_str() == bare.as_str()).cloned()
     }
 
@@ -55,9 +62,29 @@ impl Table {
     pub fn parts(&self) -> usize {
         self.shards.len()
     }
-    /// The part in which an account with this hash stands.
-    pub fn part_of(hash: u64) -> usize {
+    /// The part in which an account with this address stands.
+    pub fn part_of(&self, jid: JidRef<'_>) -> usize {
+        Self::shard_of(self.hash(jid))
+    }
+    fn shard_of(hash: u64) -> usize {
         (hash >> 40) as usize % SHARDS
+    }
+    /// Accounts of one part for which `keep` is true, in the order of their addresses and after this one; for pages.
+    pub fn page_of_part(
+        &self,
+        part: usize,
+        after: Option<JidRef<'_>>,
+        keep: impl Fn(&Account) -> bool,
+    ) -> Vec<Arc<Account>> {
+        let after = after.map(|jid| jid.bare()).filter(|jid| self.part_of(*jid) == part);
+        let mut found: Vec<Arc<Account>> = Vec::new();
+        self.each_of_part(part, |account| {
+            if after.is_none_or(|after| account.jid.as_str() > after.as_str()) && keep(account) {
+                found.push(account.clone());
+            }
+        });
+        found.sort_unstable_by(|a, b| a.jid.as_str().cmp(b.jid.as_str()));
+        found
     }
     /// Calls `f` for every account of one part; it is locked meanwhile, so nothing slow.
     pub fn each_of_part(&self, part: usize, mut f: impl FnMut(&Arc<Account>)) {
@@ -78,7 +105,7 @@ impl Table {
         make: impl FnOnce() -> Arc<Account>,
         bind: impl FnOnce(&Arc<Account>, bool) -> Result<Arc<Session>, T>,
     ) -> Result<Arc<Session>, T> {
-        let hash = bare_hash(jid);
+        let hash = self.hash(jid);
         let mut shard = self.shard(hash).write();
         let found = shard.find(hash, |a| a.jid.as_ref().as_str() == jid.bare().as_str()).cloned();
         let (account, fresh) = match found {
@@ -126,6 +153,6 @@ impl Table {
 
     fn shard(&self, hash: u64) -> &RwLock<HashTable<Arc<Account>>> {
         // The table inside uses the low and the highest bits; take some from between.
-        &self.shards[Self::part_of(hash)]
+        &self.shards[Self::shard_of(hash)]
     }
 }

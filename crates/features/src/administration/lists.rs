@@ -7,15 +7,13 @@
 //! The trap: the order of the online is that of the table's hashes, so that a page needs no memory of the one before; users
 //! who come and go in between neither repeat nor hide others.
 
-use std::sync::Arc;
-
+use jid::Jid;
 use store::{AddressId, Page};
 use throng_core::Account;
 use throng_core::command::{
     Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Shown, Why, breathe,
 };
 use throng_core::feature::Builder;
-use throng_core::router::table::Table;
 use throng_core::session::flags;
 
 use super::{FORM_TYPE, node};
@@ -207,56 +205,50 @@ async fn online(call: &Call, which: Which) -> u64 {
 
 async fn list(call: Call, field: &'static Field, which: Which) -> Result<Output, CommandError> {
     let limit = call.input.count(&MAX_ITEMS);
-    let after =
-        match call.input.text(&AFTER) {
-            None => None,
-            Some(text) => Some(text.parse::<u64>().map_err(|_| {
-                CommandError::new(Why::NotAcceptable, "the page before did not end with this")
-            })?),
-        };
+    let after = call.input.text(&AFTER);
+    let wrong = || CommandError::new(Why::NotAcceptable, "the page before did not end with this");
     let (users, next) = match which {
         Which::Registered | Which::Disabled => {
+            let after = after.map(str::parse).transpose().map_err(|_| wrong())?;
             let page = Page::after(after.unwrap_or(0), limit);
             let (accounts, domain) = (&call.node.stores.accounts, call.host.domain());
             let slice = match which {
                 Which::Disabled => accounts.list_disabled(domain, page).await?,
                 _ => accounts.list(domain, page).await?,
             };
-            (slice.items.iter().map(|a| a.jid.to_string()).collect(), slice.next)
+            (slice.items.iter().map(|a| a.jid.to_string()).collect(), slice.next.map(|next| next.to_string()))
         }
-        _ => connected(&call, which, after, limit as usize).await,
+        _ => {
+            let after = after.map(Jid::parse).transpose().map_err(|_| wrong())?;
+            if after.as_ref().is_some_and(|jid| jid.local().is_none()) {
+                return Err(wrong());
+            }
+            connected(&call, which, after.as_ref(), limit as usize).await
+        }
     };
     let mut output = Output::done().with(field, Shown::Texts(users));
     if let Some(next) = next {
-        output = output.with(&NEXT, Shown::Text(next.to_string()));
+        output = output.with(&NEXT, Shown::Text(next));
     }
     Ok(output)
 }
 
-/// One page of the online, in the order of parts and in each of them of hashes.
+/// One page of the online, in the order of the table's parts and in each of them of addresses.
 async fn connected(
     call: &Call,
     which: Which,
-    after: Option<u64>,
+    after: Option<&Jid>,
     limit: usize,
-) -> (Vec<String>, Option<u64>) {
+) -> (Vec<String>, Option<String>) {
     let table = &call.node.table;
-    let mut users = Vec::with_capacity(limit.min(256));
-    let mut last = 0;
-    for part in after.map_or(0, Table::part_of)..table.parts() {
-        let mut found: Vec<Arc<Account>> = Vec::new();
-        let behind = after.filter(|hash| Table::part_of(*hash) == part);
-        table.each_of_part(part, |account| {
-            if behind.is_none_or(|hash| account.hash > hash) && which.holds(account, call.host.domain()) {
-                found.push(account.clone());
-            }
-        });
-        found.sort_unstable_by_key(|account| account.hash);
-        for account in found {
+    let mut users: Vec<String> = Vec::with_capacity(limit.min(256));
+    for part in after.map_or(0, |jid| table.part_of(jid.as_ref()))..table.parts() {
+        let keep = |account: &Account| which.holds(account, call.host.domain());
+        for account in table.page_of_part(part, after.map(Jid::as_ref), keep) {
             if users.len() == limit {
-                return (users, Some(last));
+                let next = users.last().cloned();
+                return (users, next);
             }
-            last = account.hash;
             users.push(account.jid.to_string());
         }
         breathe().await;

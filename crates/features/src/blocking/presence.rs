@@ -93,8 +93,7 @@ fn concerned(node: &Arc<Node>, account: &Arc<Account>, entries: &[Jid], list: &B
     let mut found = Vec::new();
     let mut add = |other: Arc<Account>, jid: JidRef<'_>, ours: Subscription| {
         let sees_us = ours.has(Subscription::FROM);
-        let seen =
-            ours.has(Subscription::TO) && other.subscription(account.jid.as_ref()).has(Subscription::FROM);
+        let seen = ours.has(Subscription::TO) && other.subscription(account).has(Subscription::FROM);
         if sees_us || seen {
             found.push(Contact { account: other, jid: jid.to_jid(), sees_us, seen });
         }
@@ -109,7 +108,8 @@ fn concerned(node: &Arc<Node>, account: &Arc<Account>, entries: &[Jid], list: &B
     }
     for entry in entries.iter().map(Jid::as_ref).filter(|e| e.is_full() && e.bare() != account.jid.as_ref()) {
         if let Some(other) = node.table.find(entry) {
-            add(other, entry, account.subscription(entry));
+            let ours = account.subscription(&other);
+            add(other, entry, ours);
         }
     }
     found

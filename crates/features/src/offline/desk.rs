@@ -270,7 +270,7 @@ impl Desks {
         if let Some(account) = node.table.find(owner.as_ref()) {
             return Ok(Some(account.id));
         }
-        let slot = throng_core::router::table::bare_hash(owner.as_ref()) as usize % CACHE;
+        let slot = node.table.hash(owner.as_ref()) as usize % CACHE;
         if let Some((jid, id)) = &self.numbers.lock()[slot]
             && jid == owner
         {

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 use stanza::{ErrorType, StanzaCondition, StanzaError};
+use store::AddressId;
 
 /// Seconds that are counted together.
 const HOUR: u32 = 3_600;
@@ -23,8 +24,8 @@ const CHANGES: u32 = 20;
 pub(super) enum Whose {
     /// IPv4: the address; IPv6: the first 64 bits, which one customer has for itself.
     Address(u64),
-    /// The hash of a user's bare address.
-    User(u64),
+    /// An account.
+    User(AddressId),
 }
 
 impl Whose {
@@ -126,7 +127,7 @@ impl Counts {
     }
 
     /// Counts a password that a user changes or has checked: keys cost milliseconds.
-    pub(super) fn change(&self, user: u64, now: u32) -> Result<(), StanzaError> {
+    pub(super) fn change(&self, user: AddressId, now: u32) -> Result<(), StanzaError> {
         let mut state = self.0.lock();
         let count = state.of(Whose::User(user), now)?;
         if count.tries >= CHANGES {

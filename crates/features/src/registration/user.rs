@@ -47,7 +47,7 @@ pub(super) fn answer(
         Wish::Remove(_) if !rules.removal => Err(StanzaCondition::NotAllowed.into()),
         Wish::Remove(password) => {
             if password.is_some() {
-                counts.change(session.account.hash, now)?;
+                counts.change(session.account.id, now)?;
             }
             Ok(IqFlow::Wait(Box::pin(async move {
                 let done = remove(&node, &session, password).await;
@@ -68,7 +68,7 @@ pub(super) fn answer(
             if meant.is_none_or(|jid| jid.as_str() != own.as_str()) {
                 return Err(StanzaError::new(StanzaCondition::Forbidden).text("this is not your user name"));
             }
-            counts.change(session.account.hash, now)?;
+            counts.change(session.account.id, now)?;
             Ok(IqFlow::Wait(Box::pin(async move {
                 let done = change(&node, &session, password, old).await;
                 (done.map(|()| Vec::new()).map_err(StanzaError::without_request), Effects::default())

@@ -39,7 +39,7 @@ fn changed(
 ) {
     let mut in_order = true;
     if done.before != done.after {
-        in_order = node.roster_changed(owner, contact.as_ref(), done.after.as_ref(), done.version);
+        in_order = node.roster_changed(owner, contact.as_ref(), done);
     }
     if !always && !shown_differs(done.before.as_ref(), done.after.as_ref()) {
         return;

@@ -22,7 +22,7 @@ use throng_core::feature::{self, Builder, Feature, OptionSpec, Spec, Value};
 use throng_core::hooks::{ClosingCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, Verdict};
 use throng_core::limits::FRAME_LIMITS;
 use throng_core::session::flags;
-use throng_core::{Account, Effect, Effects, Frame, Session};
+use throng_core::{Account, Effect, Effects, Frame, Node, Session};
 use xml::{Event, Ns, Reader, Scope};
 
 use super::{addressed, bare_presence, send_current};
@@ -86,7 +86,7 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>, limit: usize) -> Flow {
         }
         (PresenceType::Available, None) => available(ctx),
         (PresenceType::Unavailable, None) => {
-            unavailable(ctx.session, ctx.frame, true, ctx.effects);
+            unavailable(ctx.node, ctx.session, ctx.frame, true, ctx.effects);
             Ok(())
         }
         (PresenceType::Available | PresenceType::Unavailable, Some(to)) => {
@@ -140,7 +140,7 @@ fn spread(session: &Arc<Session>, frame: &Frame, effects: &mut Effects) {
 }
 
 /// Section 4.5.2, and section 4.6.3 for those who were told directly. With `echo` the resource itself hears of it too.
-fn unavailable(session: &Arc<Session>, frame: &Frame, echo: bool, effects: &mut Effects) {
+fn unavailable(node: &Node, session: &Arc<Session>, frame: &Frame, echo: bool, effects: &mut Effects) {
     let (was_available, directed) = session.with(|state| {
         state.priority = 0;
         (state.presence.take().is_some(), state.directed.take())
@@ -154,7 +154,7 @@ fn unavailable(session: &Arc<Session>, frame: &Frame, echo: bool, effects: &mut 
     }
     for to in directed.into_iter().flat_map(|list| *list) {
         // Who has become a subscriber meanwhile was reached already (section 4.6.1).
-        if was_available && session.account.subscription(to.as_ref()).has(Subscription::FROM) {
+        if was_available && node.subscription(&session.account, to.as_ref()).has(Subscription::FROM) {
             continue;
         }
         let frame = addressed(frame, session.full(), Some(to.as_ref()));
@@ -166,7 +166,7 @@ fn unavailable(session: &Arc<Session>, frame: &Frame, echo: bool, effects: &mut 
 fn closing(ctx: &mut ClosingCtx<'_>) -> Flow {
     let known = ctx.session.with(|state| state.presence.is_some() || state.directed.is_some());
     if known && let Some(frame) = bare_presence(ctx.session.full(), None, PresenceType::Unavailable, None) {
-        unavailable(ctx.session, &frame, false, ctx.effects);
+        unavailable(ctx.node, ctx.session, &frame, false, ctx.effects);
     }
     Flow::Next
 }
@@ -179,7 +179,7 @@ fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow
     }
     let limit = usize::from(ctx.node.limits().directed_presence);
     // Case 1: subscribers hear of it by broadcast anyway.
-    let subscriber = account.subscription(to).has(Subscription::FROM);
+    let subscriber = ctx.node.subscription(account, to).has(Subscription::FROM);
     let fits = ctx.session.with(|state| {
         let known = state.directed.as_ref().and_then(|list| list.iter().position(|d| *d == to));
         match (ty, known) {
@@ -237,7 +237,7 @@ fn probe(ctx: &mut IncomingCtx<'_>) -> Flow {
         return nobody_here(ctx, id);
     };
     let own = from.bare() == account.jid.as_ref();
-    if own || account.subscription(from).has(Subscription::FROM) {
+    if own || ctx.node.subscription(account, from).has(Subscription::FROM) {
         match to.resource() {
             None => {
                 if !send_current(account, from, ctx.effects) {

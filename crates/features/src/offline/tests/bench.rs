@@ -113,6 +113,7 @@ impl Bench {
             spawner: tasks.clone(),
             metrics: Metrics::default(),
             limits,
+            hasher: cluster::AddressHasher::new([1; 16]),
             admins: vec![],
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",

@@ -76,7 +76,7 @@ impl Person {
             (mine.as_str().to_owned(), mine.has(Subscription::ASK), mine.has(Subscription::APPROVED))
         });
         assert_eq!(self.item, shown, "the pushes to {}: {both}", self.name);
-        let view = self.client.session.account.subscription(other.client.bare());
+        let view = self.client.session.account.subscription(&other.client.session.account);
         assert_eq!(view, mine, "the view of {}: {both}", self.name);
         if self.available {
             assert_eq!(
