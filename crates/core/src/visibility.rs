@@ -7,7 +7,7 @@
 //! answer is not the same for both; only its content is.
 
 use jid::{Jid, JidRef};
-use store::{ErrorKind, StoreError, Stores, Subscription};
+use store::{StoreError, Stores, Subscription};
 
 use crate::node::Node;
 
@@ -51,17 +51,7 @@ impl Question {
     /// # Errors
     /// Those of the store.
     pub async fn ask(&self) -> Result<bool, StoreError> {
-        let Some(id) = self.stores.addresses.find(&self.owner).await? else { return Ok(false) };
-        match self.stores.roster.get(id).await {
-            Ok(roster) => {
-                let sees = |item: &store::RosterItem| {
-                    item.jid == self.from && item.subscription.has(Subscription::FROM)
-                };
-                Ok(roster.items.iter().any(sees))
-            }
-            // The address of a contact has a number, but no account.
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        let state = self.stores.roster.subscription(self.owner.as_ref(), self.from.as_ref()).await?;
+        Ok(state.has(Subscription::FROM))
     }
 }

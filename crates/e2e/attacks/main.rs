@@ -28,6 +28,7 @@ mod forged_sender;
 mod http_path_traversal;
 mod parallel_guesses;
 mod pipelined_before_tls;
+mod probed_roster;
 mod resumption_of_another;
 mod scram_downgrade;
 mod second_header;

@@ -39,7 +39,8 @@ pub use offline::{Appended, Offline, OfflineMessage, Waiting};
 pub use page::{Page, Slice};
 pub use private::{Private, PrivateLimits, PutOutcome};
 pub use roster::{
-    BulkItem, BulkRoster, Change, ChangeFn, Changed, Roster, RosterItem, RosterSnapshot, Subscription,
+    BulkItem, BulkRoster, Change, ChangeFn, Changed, Roster, RosterEntry, RosterItem, RosterSize,
+    RosterSnapshot, Subscription,
 };
 pub use settings::Settings;
 pub use tokens::{Tokens, TokensFn};

@@ -171,6 +171,9 @@ observed! {
     }
     Roster in roster {
         fn get(owner: AddressId) -> RosterSnapshot;
+        fn entry(owner: AddressId, contact: &Jid) -> RosterEntry;
+        fn subscription(owner: JidRef<'_>, contact: JidRef<'_>) -> Subscription;
+        fn size(owner: AddressId) -> RosterSize;
         fn change(owner: AddressId, contact: &Jid, change: ChangeFn) -> Changed;
         fn put_bulk(rosters: Vec<BulkRoster>) -> u64;
     }

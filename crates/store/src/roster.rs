@@ -9,7 +9,7 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 
-use jid::Jid;
+use jid::{Jid, JidRef};
 
 use crate::{AddressId, ErrorKind, Fut, StoreError};
 
@@ -143,6 +143,13 @@ impl RosterItem {
 }
 
 impl RosterItem {
+    /// Bytes of the address and the label, as [`RosterSize`] counts them.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let texts = self.groups.iter().chain(&self.name).map(String::len).sum::<usize>();
+        (self.jid.as_str().len() + texts) as u64
+    }
+
     /// Whether the contact has to hear of it when the owner's account goes (RFC 6121 section 3): there is a subscription
     /// or a request in either direction.
     pub fn to_cancel(&self) -> bool {
@@ -173,6 +180,27 @@ pub struct RosterSnapshot {
     pub version: u64,
     /// All entries, shadows included, ordered by contact number.
     pub items: Vec<RosterItem>,
+}
+
+/// One entry at one moment.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RosterEntry {
+    /// The version of the roster at that moment.
+    pub version: u64,
+    /// The entry, which may be a shadow; none when the contact has none.
+    pub item: Option<RosterItem>,
+}
+
+/// How large a roster is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RosterSize {
+    /// Entries, shadows included.
+    pub contacts: u32,
+    /// Entries with [`Subscription::PENDING_IN`].
+    pub requests: u32,
+    /// Bytes of addresses and labels, about: backends differ in what they add to a label. Stanzas of requests are not counted;
+    /// they are limited by their number and size.
+    pub bytes: u64,
 }
 
 /// What a closure makes of an entry.
@@ -229,6 +257,16 @@ pub struct BulkRoster {
 pub trait Roster: Send + Sync {
     /// The whole roster. Fails with `NotFound` when the owner has no account.
     fn get(&self, owner: AddressId) -> Fut<'_, RosterSnapshot>;
+
+    /// One entry, without reading the others. Fails with `NotFound` when the owner has no account.
+    fn entry(&self, owner: AddressId, contact: &Jid) -> Fut<'_, RosterEntry>;
+
+    /// The state of one contact, by their bare addresses, in one round trip and without reading the others. `NONE` when there
+    /// is no entry, and when there is no account. For questions such as whether the contact may see the owner's presence.
+    fn subscription(&self, owner: JidRef<'_>, contact: JidRef<'_>) -> Fut<'_, Subscription>;
+
+    /// How large the roster is, without reading its texts. Fails with `NotFound` when the owner has no account.
+    fn size(&self, owner: AddressId) -> Fut<'_, RosterSize>;
 
     /// Reads one entry, asks `change`, stores its answer, all in one transaction. Fails with `NotFound` when the owner has
     /// no account; `change` is not called then.

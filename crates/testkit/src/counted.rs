@@ -8,8 +8,9 @@ use store::directory::{Found, Query, SearchPage};
 use store::{
     Account, Accounts, AddressId, Addresses, Appended, BlocklistOutcome, Blocklists, BulkRoster, ChangeFn,
     Changed, Created, Directory, ErrorKind, Fut, LastSeen, Login, Logins, NewAccount, Offline,
-    OfflineMessage, Page, PhotoHash, Private, PrivateLimits, PutOutcome, Removed, Roster, RosterSnapshot,
-    Searchable, Seen, Settings, Slice, StoreError, Stores, Tokens, TokensFn, Unblock, Vcards, Waiting,
+    OfflineMessage, Page, PhotoHash, Private, PrivateLimits, PutOutcome, Removed, Roster, RosterEntry,
+    RosterSize, RosterSnapshot, Searchable, Seen, Settings, Slice, StoreError, Stores, Subscription, Tokens,
+    TokensFn, Unblock, Vcards, Waiting,
 };
 
 /// A store whose calls are counted.
@@ -70,6 +71,9 @@ counted! {
     }
     Roster in roster {
         get(owner: AddressId) -> RosterSnapshot;
+        entry(owner: AddressId, contact: &Jid) -> RosterEntry;
+        subscription(owner: JidRef<'_>, contact: JidRef<'_>) -> Subscription;
+        size(owner: AddressId) -> RosterSize;
         change(owner: AddressId, contact: &Jid, change: ChangeFn) -> Changed;
         put_bulk(rosters: Vec<BulkRoster>) -> u64;
     }

@@ -60,10 +60,9 @@ fn push_again(node: &Arc<Node>, account: Arc<Account>, contact: Jid) {
     node.spawner.spawn(
         "roster push",
         Box::pin(async move {
-            match spawned.stores.roster.get(account.id).await {
-                Ok(roster) => {
-                    let item = roster.items.iter().find(|item| item.jid == contact);
-                    let frame = push(&contact, item, roster.version);
+            match spawned.stores.roster.entry(account.id, &contact).await {
+                Ok(entry) => {
+                    let frame = push(&contact, entry.item.as_ref(), entry.version);
                     spawned.perform(Effects(frame.map(|f| Effect::Push(account, f)).into_iter().collect()));
                 }
                 Err(error) => tracing::warn!(%error, "a roster push was lost"),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use jid::JidRef;
 use stanza::{Head, Kind, KindSet, PresenceType, StanzaCondition, StanzaError};
-use store::{ErrorKind, Subscription};
+use store::Subscription;
 use throng_core::fault::store_error;
 use throng_core::feature::{self, Builder, Feature, OptionSpec, Spec, Value};
 use throng_core::hooks::{ClosingCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, Verdict};
@@ -288,22 +288,11 @@ fn nobody_here(ctx: &IncomingCtx<'_>, id: Option<String>) -> Flow {
     let (node, from, to) = (ctx.node.clone(), ctx.from.to_jid(), ctx.to.to_jid());
     Flow::Wait(Box::pin(async move {
         let contact = from.bare().to_jid();
-        let may_know = async {
-            let Some(owner) = node.stores.addresses.find(&to).await? else { return Ok(false) };
-            match node.stores.roster.get(owner).await {
-                Ok(roster) => Ok(roster
-                    .items
-                    .iter()
-                    .any(|item| item.jid == contact && item.subscription.has(Subscription::FROM))),
-                Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
-                Err(error) => Err(error),
-            }
-        };
         let own = contact.as_ref() == to.bare();
         let mut effects = Effects::default();
-        match may_know.await {
+        match node.stores.roster.subscription(to.bare(), contact.as_ref()).await {
             Err(error) => return Outcome::refused(store_error(error)),
-            Ok(known) if known || own => {
+            Ok(state) if state.has(Subscription::FROM) || own => {
                 let ty = PresenceType::Unavailable;
                 reply(to.as_ref(), from.as_ref(), ty, id.as_deref(), &mut effects);
             }

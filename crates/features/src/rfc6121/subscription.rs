@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use jid::{Jid, JidRef};
 use stanza::{Kind, KindSet, PresenceType, StanzaCondition, StanzaError};
-use store::{Change, ErrorKind, RosterItem, StoreError, Subscription};
+use store::{AddressId, Change, ErrorKind, RosterItem, StoreError, Subscription};
 use throng_core::fault::store_error;
 use throng_core::feature::{self, Builder, Feature, OptionSpec, Spec, Value};
 use throng_core::hooks::{
@@ -32,6 +32,8 @@ use super::{addressed, bare_presence, changed, is_ephemeral, send_current, send_
 
 /// The largest request that is kept with its children, in bytes.
 pub const REQUEST_BYTES: usize = 4096;
+/// Longest id and language of a request that are kept.
+const ATTRIBUTE_BYTES: usize = 512;
 
 /// The declaration.
 pub static FEATURE: Feature = Feature {
@@ -205,19 +207,17 @@ impl Arrival {
             Some(account) => Some(account.id),
             None => node.stores.addresses.find(&to).await?,
         };
-        let Some(id) = id else { return Ok(effects) };
+        // Work must not tell who exists: the store is asked the same of an account that is missing, and finds nothing.
+        let id = id.unwrap_or(AddressId::UNASSIGNED);
         let mut request = None;
         if ty == PresenceType::Subscribe {
             let open = match &account {
                 Some(account) => account.with(|state| {
                     state.contacts().iter().filter(|c| c.subscription.has(Subscription::PENDING_IN)).count()
                 }),
-                None => match node.stores.roster.get(id).await {
-                    Ok(roster) => {
-                        let pending = |item: &&RosterItem| item.subscription.has(Subscription::PENDING_IN);
-                        roster.items.iter().filter(pending).count()
-                    }
-                    Err(error) if error.kind == ErrorKind::NotFound => return Ok(effects),
+                None => match node.stores.roster.size(id).await {
+                    Ok(size) => size.requests as usize,
+                    Err(error) if error.kind == ErrorKind::NotFound => 0,
                     Err(error) => return Err(error),
                 },
             };
@@ -316,14 +316,16 @@ fn deliver(account: &Arc<Account>, ty: PresenceType, frame: &Frame, effects: &mu
     });
 }
 
-/// The request as it is kept: with the time, and without its children when it is large.
+/// The request as it is kept: with the time, and when it is large without its children.
 fn kept(node: &Node, frame: &Frame, from: JidRef<'_>, to: JidRef<'_>) -> Vec<u8> {
     let (head, bytes) = (frame.head(), frame.bytes());
     let mut out = Vec::with_capacity(bytes.len().min(REQUEST_BYTES) + 128);
     let mut w = xml::Writer::new(&mut out);
     w.start("presence").attr("from", from.as_str()).attr("to", to.as_str());
-    w.attr_opt("id", head.id(bytes).as_deref()).attr("type", "subscribe");
-    w.attr_opt("xml:lang", head.lang(bytes).as_deref());
+    // An attribute may be as long as a stanza.
+    let short = |text: &std::borrow::Cow<'_, str>| text.len() <= ATTRIBUTE_BYTES;
+    w.attr_opt("id", head.id(bytes).filter(short).as_deref()).attr("type", "subscribe");
+    w.attr_opt("xml:lang", head.lang(bytes).filter(short).as_deref());
     if bytes.len() <= REQUEST_BYTES {
         w.raw(head.inner(bytes));
     }

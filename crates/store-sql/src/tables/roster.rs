@@ -4,16 +4,16 @@
 //! between the two. Databases with several writers lock the account's row first ([`Dialect::lock_rows`]).
 use std::collections::{BTreeMap, HashSet};
 
-use jid::Jid;
+use jid::{Jid, JidRef};
 use store::roster::{decide, shown_differs};
 use store::{
-    AddressId, BulkItem, BulkRoster, Change, ChangeFn, Changed, ErrorKind, Fut, Roster, RosterItem,
-    RosterSnapshot, StoreError, Subscription,
+    AddressId, BulkItem, BulkRoster, Change, ChangeFn, Changed, ErrorKind, Fut, Roster, RosterEntry,
+    RosterItem, RosterSize, RosterSnapshot, StoreError, Subscription,
 };
 
 use super::{addresses, id, logins};
 use crate::SqlStores;
-use crate::dialect::{Arg, Conn, Dialect, Sizes, marks};
+use crate::dialect::{Arg, Conn, Dialect, Row, Sizes, marks};
 use crate::fault::corrupt;
 use crate::label;
 use crate::writer::Work;
@@ -23,7 +23,10 @@ const CHUNK: usize = 8192;
 
 pub(crate) struct Texts {
     get: String,
-    entry: String,
+    /// For reading, and for changing what was read.
+    entry: [String; 2],
+    subscription: String,
+    size: String,
     put: Sizes,
     delete: String,
     version: String,
@@ -39,11 +42,23 @@ impl Texts {
                 "SELECT c.roster_version, {} FROM account c WHERE c.id = ?",
                 logins::roster_lines(d, "c.id")
             )),
-            entry: d.sql(&format!(
-                "SELECT c.roster_version, j.id, r.subscription, r.label, r.request FROM account c \
-                 LEFT JOIN address j ON j.jid = ? LEFT JOIN roster r ON r.owner = c.id AND r.contact = j.id \
-                 WHERE c.id = ?{}",
-                d.lock_rows()
+            entry: ["", d.lock_rows()].map(|lock| {
+                d.sql(&format!(
+                    "SELECT c.roster_version, j.id, r.subscription, r.label, r.request FROM account c \
+                     LEFT JOIN address j ON j.jid = ? LEFT JOIN roster r ON r.owner = c.id AND r.contact = j.id \
+                     WHERE c.id = ?{lock}"
+                ))
+            }),
+            subscription: d.sql(
+                "SELECT r.subscription FROM address o JOIN address j ON j.jid = ? \
+                 JOIN roster r ON r.owner = o.id AND r.contact = j.id WHERE o.jid = ?",
+            ),
+            size: d.sql(&format!(
+                "SELECT count(r.contact), coalesce(sum((r.subscription & {}) <> 0), 0), \
+                 coalesce(sum(octet_length(j.jid) + coalesce(octet_length(r.label), 0)), 0) FROM account c \
+                 LEFT JOIN roster r ON r.owner = c.id LEFT JOIN address j ON j.id = r.contact \
+                 WHERE c.id = ? GROUP BY c.id",
+                Subscription::PENDING_IN.0
             )),
             put: Sizes::new(|n| {
                 d.upsert("roster", &["owner", "contact"], &["subscription", "label", "request"], n)
@@ -65,7 +80,10 @@ impl Texts {
     pub(crate) fn all(&self) -> Vec<&str> {
         vec![
             &self.get,
-            &self.entry,
+            &self.entry[0],
+            &self.entry[1],
+            &self.subscription,
+            &self.size,
             &self.delete,
             &self.version,
             self.accounts.holding(2).1,
@@ -79,6 +97,35 @@ fn no_account() -> StoreError {
     StoreError::new(ErrorKind::NotFound, "there is no such account")
 }
 
+fn wrong() -> StoreError {
+    corrupt("the database holds a wrong roster entry")
+}
+
+/// The number of the contact's address, and the entry.
+fn entry(row: Option<Row>, contact: &Jid) -> Result<(Option<AddressId>, RosterEntry), StoreError> {
+    let row = row.ok_or_else(no_account)?;
+    let known = row.maybe_number(1)?.map(id).transpose()?;
+    let item = match (known, row.maybe_number(2)?) {
+        (Some(number), Some(bits)) => {
+            let (name, groups) = label::decode(row.maybe_bytes(3)?.unwrap_or_default()).ok_or_else(wrong)?;
+            Some(RosterItem {
+                contact: number,
+                jid: contact.clone(),
+                name,
+                groups,
+                subscription: subscription(bits)?,
+                request: row.maybe_bytes(4)?.map(<[u8]>::to_vec),
+            })
+        }
+        _ => None,
+    };
+    Ok((known, RosterEntry { version: row.number(0)?, item }))
+}
+
+fn subscription(bits: u64) -> Result<Subscription, StoreError> {
+    u8::try_from(bits).ok().and_then(Subscription::from_bits).ok_or_else(wrong)
+}
+
 async fn change(
     conn: &mut Conn,
     owner: AddressId,
@@ -87,26 +134,8 @@ async fn change(
 ) -> Result<Changed, StoreError> {
     let kit = conn.kit.clone();
     let owner = Arg::number(owner.get().into());
-    let row = conn.row(&kit.roster.entry, &[Arg::Text(contact.as_str()), owner]).await?;
-    let row = row.ok_or_else(no_account)?;
-    let mut version = row.number(0)?;
-    let known = row.maybe_number(1)?.map(id).transpose()?;
-    let before = match (known, row.maybe_number(2)?) {
-        (Some(number), Some(bits)) => {
-            let wrong = || corrupt("the database holds a wrong roster entry");
-            let bits = u8::try_from(bits).ok().and_then(Subscription::from_bits);
-            let (name, groups) = label::decode(row.maybe_bytes(3)?.unwrap_or_default()).ok_or_else(wrong)?;
-            Some(RosterItem {
-                contact: number,
-                jid: contact.clone(),
-                name,
-                groups,
-                subscription: bits.ok_or_else(wrong)?,
-                request: row.maybe_bytes(4)?.map(<[u8]>::to_vec),
-            })
-        }
-        _ => None,
-    };
+    let row = conn.row(&kit.roster.entry[1], &[Arg::Text(contact.as_str()), owner]).await?;
+    let (known, RosterEntry { mut version, item: before }) = entry(row, contact)?;
     let wanted = match decide(change, before.clone())? {
         Change::Keep => before.clone(),
         Change::Delete => None,
@@ -223,6 +252,46 @@ impl Roster for SqlStores {
                 let row = conn.row(&kit.roster.get, &[Arg::number(owner.get().into())]).await?;
                 let row = row.ok_or_else(no_account)?;
                 Ok(RosterSnapshot { version: row.number(0)?, items: logins::roster(row.maybe_text(1)?)? })
+            })
+        }))
+    }
+
+    fn entry(&self, owner: AddressId, contact: &Jid) -> Fut<'_, RosterEntry> {
+        let contact = contact.as_ref().bare().to_jid();
+        self.read(Box::new(move |conn| {
+            Box::pin(async move {
+                let kit = conn.kit.clone();
+                let args = [Arg::Text(contact.as_str()), Arg::number(owner.get().into())];
+                let row = conn.row(&kit.roster.entry[0], &args).await?;
+                Ok(entry(row, &contact)?.1)
+            })
+        }))
+    }
+
+    fn subscription(&self, owner: JidRef<'_>, contact: JidRef<'_>) -> Fut<'_, Subscription> {
+        let (owner, contact) = (owner.bare().to_jid(), contact.bare().to_jid());
+        self.read(Box::new(move |conn| {
+            Box::pin(async move {
+                let kit = conn.kit.clone();
+                let args = [Arg::Text(contact.as_str()), Arg::Text(owner.as_str())];
+                let row = conn.row(&kit.roster.subscription, &args).await?;
+                row.map_or(Ok(Subscription::NONE), |row| subscription(row.number(0)?))
+            })
+        }))
+    }
+
+    fn size(&self, owner: AddressId) -> Fut<'_, RosterSize> {
+        self.read(Box::new(move |conn| {
+            Box::pin(async move {
+                let kit = conn.kit.clone();
+                let row = conn.row(&kit.roster.size, &[Arg::number(owner.get().into())]).await?;
+                let row = row.ok_or_else(no_account)?;
+                let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+                Ok(RosterSize {
+                    contacts: count(row.number(0)?),
+                    requests: count(row.number(1)?),
+                    bytes: row.number(2)?,
+                })
             })
         }))
     }

@@ -177,6 +177,7 @@ macro_rules! conformance_suite {
             remove_through_can_be_repeated, without_account_nothing_is_kept, many_writers_lose_nothing,
             bytes_come_back_as_they_went, later_incarnation_numbers_are_higher, nothing_to_append);
         $crate::conformance_suite!(@ $backend, roster: put_then_get, unknown_owner_is_not_found,
+            one_contact_is_read_without_the_others, the_size_follows_every_change,
             keep_changes_nothing, delete_then_again, closure_sees_what_is_there, versions_rise_strictly,
             shadows_leave_the_version, request_is_kept_only_while_pending, entry_without_state_goes,
             labels_need_an_entry, unusual_names_and_groups, many_writers_on_one_roster,

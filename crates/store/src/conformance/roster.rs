@@ -14,8 +14,69 @@ async fn put(stores: &Stores, owner: AddressId, item: RosterItem) -> Changed {
     stores.roster.change(owner, &contact, Box::new(move |_| Change::Put(item))).await.unwrap()
 }
 
+/// The entry by every way to read it, which agree.
 async fn one(stores: &Stores, owner: AddressId, contact: &Jid) -> Option<RosterItem> {
-    stores.roster.get(owner).await.unwrap().items.into_iter().find(|item| item.jid == *contact)
+    let snapshot = stores.roster.get(owner).await.unwrap();
+    let found = snapshot.items.into_iter().find(|item| item.jid == *contact);
+    let entry = stores.roster.entry(owner, contact).await.unwrap();
+    assert_eq!((entry.version, &entry.item), (snapshot.version, &found));
+    found
+}
+
+pub async fn one_contact_is_read_without_the_others(f: Fixture) {
+    let (ann, eve) = (account(&f.stores, "ann").await, account(&f.stores, "eve").await);
+    let (bob, dan, nobody) = (jid("bob@example.com"), jid("dan@example.com"), jid("nobody@example.com"));
+    put(&f.stores, ann, entry(&bob, BOTH)).await;
+    put(&f.stores, ann, entry(&dan, Subscription(8))).await;
+    put(&f.stores, eve, entry(&dan, BOTH)).await;
+    let name = jid("ann@example.org");
+    let state = async |owner: &Jid, contact: &Jid| {
+        f.stores.roster.subscription(owner.as_ref(), contact.as_ref()).await.unwrap()
+    };
+    assert_eq!(state(&name, &bob).await, BOTH);
+    assert_eq!(state(&name, &dan).await, Subscription(8), "a shadow, and not eve's");
+    assert_eq!(state(&name, &nobody).await, Subscription::NONE);
+    assert_eq!(state(&name, &jid("eve@example.org")).await, Subscription::NONE, "a number without an entry");
+    assert_eq!(state(&jid("ghost@example.org"), &bob).await, Subscription::NONE);
+    assert_eq!(
+        state(&jid("ann@example.org/desk"), &jid("bob@example.com/phone")).await,
+        BOTH,
+        "bare addresses"
+    );
+    assert_eq!(one(&f.stores, ann, &dan).await.unwrap().subscription, Subscription(8));
+    assert_eq!(one(&f.stores, ann, &nobody).await, None);
+    f.stores.accounts.remove(name.as_ref()).await.unwrap();
+    assert_eq!(state(&name, &bob).await, Subscription::NONE);
+    assert_eq!(f.stores.roster.entry(ann, &bob).await.unwrap_err().kind, ErrorKind::NotFound);
+}
+
+pub async fn the_size_follows_every_change(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let size = async || f.stores.roster.size(ann).await.unwrap();
+    assert_eq!(size().await, crate::RosterSize::default());
+    let (bob, dan) = (jid("bob@example.com"), jid("dan@example.com"));
+    let mut item = entry(&bob, BOTH);
+    item.name = Some("B".repeat(1000));
+    item.groups = vec!["g".repeat(500), "\u{e9}".repeat(100)];
+    let bytes = item.bytes();
+    assert_eq!(bytes, 15 + 1000 + 500 + 200);
+    put(&f.stores, ann, item).await;
+    let first = size().await;
+    assert_eq!((first.contacts, first.requests), (1, 0));
+    assert!((bytes..bytes + 50).contains(&first.bytes), "{first:?} for {bytes}");
+    let request = RosterItem { request: Some(vec![b'x'; 900]), ..entry(&dan, Subscription(8)) };
+    put(&f.stores, ann, request).await;
+    let second = size().await;
+    assert_eq!((second.contacts, second.requests), (2, 1));
+    assert!((15..65).contains(&(second.bytes - first.bytes)), "the stanza is not counted");
+    put(&f.stores, ann, entry(&bob, BOTH)).await;
+    let gone = Box::new(|_| Change::Delete);
+    f.stores.roster.change(ann, &dan, gone).await.unwrap();
+    let third = size().await;
+    assert_eq!((third.contacts, third.requests), (1, 0));
+    assert!(third.bytes < 65, "{third:?}");
+    let ghost = f.stores.addresses.number(&jid("ghost@example.org")).await.unwrap();
+    assert_eq!(f.stores.roster.size(ghost).await.unwrap_err().kind, ErrorKind::NotFound);
 }
 
 pub async fn put_then_get(f: Fixture) {

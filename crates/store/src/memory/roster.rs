@@ -1,10 +1,11 @@
 //! Rosters in memory.
-use jid::Jid;
+use jid::{Jid, JidRef};
 
 use super::{Memory, no_account, ready};
 use crate::roster::shown_differs;
 use crate::{
-    AddressId, BulkRoster, Change, ChangeFn, Changed, Fut, Roster, RosterItem, RosterSnapshot, Subscription,
+    AddressId, BulkRoster, Change, ChangeFn, Changed, Fut, Roster, RosterEntry, RosterItem, RosterSize,
+    RosterSnapshot, Subscription,
 };
 
 impl Roster for Memory {
@@ -13,6 +14,35 @@ impl Roster for Memory {
         ready(state.accounts.get(&owner).ok_or_else(no_account).map(|entry| RosterSnapshot {
             version: entry.version,
             items: entry.roster.values().cloned().collect(),
+        }))
+    }
+
+    fn entry(&self, owner: AddressId, contact: &Jid) -> Fut<'_, RosterEntry> {
+        let state = self.state.lock();
+        let number = state.find(contact.as_ref());
+        ready(state.accounts.get(&owner).ok_or_else(no_account).map(|entry| RosterEntry {
+            version: entry.version,
+            item: number.and_then(|number| entry.roster.get(&number)).cloned(),
+        }))
+    }
+
+    fn subscription(&self, owner: JidRef<'_>, contact: JidRef<'_>) -> Fut<'_, Subscription> {
+        let state = self.state.lock();
+        let number = state.find(contact);
+        let entry = state.account(owner).and_then(|(_, entry)| entry.roster.get(&number?));
+        ready(Ok(entry.map_or(Subscription::NONE, |item| item.subscription)))
+    }
+
+    fn size(&self, owner: AddressId) -> Fut<'_, RosterSize> {
+        let state = self.state.lock();
+        ready(state.accounts.get(&owner).ok_or_else(no_account).map(|entry| {
+            let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+            let open = |item: &&RosterItem| item.subscription.has(Subscription::PENDING_IN);
+            RosterSize {
+                contacts: count(entry.roster.len()),
+                requests: count(entry.roster.values().filter(open).count()),
+                bytes: entry.roster.values().map(RosterItem::bytes).sum(),
+            }
         }))
     }
 

@@ -346,6 +346,15 @@ fn a_large_request_is_kept_without_its_children() {
 }
 
 #[test]
+fn a_request_with_a_large_id_is_kept_without_it() {
+    let engine = strangers();
+    let romeo = online(&engine, ROMEO, "orchard");
+    romeo.send(&format!("<presence id='{}' to='juliet@example.com' type='subscribe'/>", "x".repeat(5000)));
+    let request = engine.stored(JULIET, ROMEO).unwrap().request.unwrap();
+    assert!(request.len() < 300, "{}", String::from_utf8_lossy(&request));
+}
+
+#[test]
 fn open_requests_are_limited() {
     let enabled: Vec<Enabled> = FEATURES
         .iter()

@@ -1,0 +1,63 @@
+//! Questions about somebody whose roster is large.
+//!
+//! Done: an account that is nobody's contact sends presence probes, last-activity and disco queries and subscription stanzas to
+//! a user who is offline and has 5 000 contacts, and the same to an account that does not exist.
+//!
+//! Rule: RFC 6121 section 4.3.2, XEP-0012 section 7 and XEP-0030 section 8 have one subscription checked, so one entry of the
+//! roster is read; section 13.11 of RFC 6120 asks for bounded work. The same for accounts that do not exist, or work tells them apart.
+//!
+//! Right: no question makes the server read a roster; the calls to the store are the same whether or not there is an account.
+
+use store::{BulkItem, BulkRoster, Subscription};
+
+use crate::support::wire;
+
+const QUESTIONS: &[&str] = &[
+    "<presence type='probe' to='ADDRESS' id='1'/>",
+    "<presence type='probe' to='ADDRESS/balcony' id='2'/>",
+    "<iq type='get' to='ADDRESS' id='3'><query xmlns='jabber:iq:last'/></iq>",
+    "<iq type='get' to='ADDRESS/balcony' id='4'><query xmlns='jabber:iq:last'/></iq>",
+    "<iq type='get' to='ADDRESS' id='5'><query xmlns='http://jabber.org/protocol/disco#info'/></iq>",
+    "<iq type='get' to='ADDRESS' id='6'><query xmlns='http://jabber.org/protocol/disco#items'/></iq>",
+    "<iq type='get' to='ADDRESS/balcony' id='7'><query xmlns='jabber:iq:version'/></iq>",
+    "<presence type='unsubscribe' to='ADDRESS' id='8'/>",
+    "<presence type='subscribed' to='ADDRESS' id='9'/>",
+    "<presence to='ADDRESS' id='10'/>",
+];
+
+#[tokio::test]
+async fn a_question_reads_one_contact() {
+    let wire = wire();
+    let juliet = wire.user("juliet").await;
+    let mut items = Vec::new();
+    for n in 0..5_000 {
+        let contact = wire.stores.addresses.number(&wire.address(&format!("contact{n}"))).await.unwrap();
+        let (name, groups) = (Some("x".repeat(200)), vec!["y".repeat(200)]);
+        items.push(BulkItem {
+            contact,
+            name,
+            groups,
+            subscription: Subscription::BOTH | Subscription::IN_ROSTER,
+        });
+    }
+    wire.stores.roster.put_bulk(vec![BulkRoster { owner: juliet, items }]).await.unwrap();
+    wire.user("mallory").await;
+    let mut mallory = wire.login("mallory", "cellar").await;
+    mallory.send("<presence/>").await;
+    mallory.sync().await;
+    for question in QUESTIONS.iter().chain(&["<presence type='subscribe' to='ADDRESS' id='11'/>"]) {
+        let mut seen = Vec::new();
+        for address in ["juliet@example.com", "nobody@example.com"] {
+            wire.store_calls();
+            mallory.send(question.replace("ADDRESS", address)).await;
+            mallory.sync().await;
+            seen.push(wire.store_calls());
+        }
+        for calls in &seen {
+            assert!(!calls.contains(&"roster.get"), "{question}: {calls:?}");
+        }
+        if QUESTIONS.contains(question) {
+            assert_eq!(seen[0], seen[1], "{question}: the calls tell who exists");
+        }
+    }
+}
