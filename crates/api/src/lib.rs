@@ -80,6 +80,23 @@ impl Api {
     pub fn sample(&self) {
         self.history.sample(&self.node, &self.machine.vitals());
     }
+
+    /// The hour of the overview, for [`Api::restore_history`] of a later process; nothing before the first point.
+    ///
+    /// # Errors
+    /// When it cannot be packed, which memory does not refuse.
+    pub fn save_history(&self) -> std::io::Result<Option<Vec<u8>>> {
+        self.history.save()
+    }
+
+    /// Takes in the hour of an earlier process, if it is of the last hour; says whether it did. To be called before the first
+    /// point is taken.
+    ///
+    /// # Errors
+    /// When the bytes are damaged or of another format.
+    pub fn restore_history(&self, saved: &[u8]) -> std::io::Result<bool> {
+        self.history.restore(saved, self.node.clock.unix_millis() / 1000)
+    }
 }
 
 /// All routes.

@@ -7,8 +7,12 @@
 //!
 //! With `since` only points after that moment are sent, so a page asks with the `now` that it has and gets one value.
 //!
+//! The hour survives a restart of the process ([`saved`]): the program saves it and hands it back, and the time between is a gap.
+//!
 //! Left out: longer spans and more detail, for which there is `/metrics`. The trap: numbers are kept as `f32` (an hour of
 //! all series is 260 kB), so a gauge of billions is right to seven digits and no more.
+
+pub mod saved;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -200,9 +204,14 @@ struct Kept {
 }
 
 impl Kept {
+    /// Rings without a point.
+    fn clear(&mut self) {
+        self.rings = SERIES.map(|_| vec![f32::NAN; POINTS].into_boxed_slice()).into();
+    }
+
     fn push(&mut self, point: Point) {
         if self.rings.is_empty() {
-            self.rings = SERIES.map(|_| vec![f32::NAN; POINTS].into_boxed_slice()).into();
+            self.clear();
         }
         for (ring, value) in self.rings.iter_mut().zip(point) {
             ring[self.next] = value;

@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 mod compliance;
 mod config;
+mod history;
 mod logs;
 mod machine;
 mod metrics;

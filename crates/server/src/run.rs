@@ -3,7 +3,7 @@
 //! SIGHUP reloads (see `reload`). SIGTERM and SIGINT drain: listeners close, streams end with `system-shutdown`, what waits for the disk is
 //! written, and the process exits with 0 within [`DRAIN`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::reload::{self, Door, Running};
 use crate::runtime::{self, Tasks};
 use crate::web::{self, Place, Web};
 use crate::wire::{self, Wired};
-use crate::{logs, out};
+use crate::{history, logs, out};
 
 /// Longest time that streams get to end; the whole exit stays below 10 s.
 const DRAIN: Duration = Duration::from_secs(7);
@@ -87,12 +87,14 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     wired.node.gather.set_delay(config.http.presence_delay);
     let web = Web::new(&config.http, wired.node.clock.clone(), gate.clone(), tasks.0.clone());
     let greeting = greeting(&config, &places, password.as_deref());
+    let saved = history::place(&config.data_dir);
     let admin_stores = wired.node.stores.clone();
     let running = Arc::new(Running::new(path.map(Into::into), config, wired, tls, ports, web.clone(), level));
     let node = running.wired.node.clone();
     crate::metrics::register(&running);
     let pages = Arc::new(Pages { running: running.clone() });
     let api = api::Api::new(node.clone(), pages);
+    history::read(&saved, &api);
     web.open(running.http_doors.clone(), api::router(api.clone()));
     let tokens = api.tokens.clone();
     let mut accepting = Vec::new();
@@ -112,7 +114,7 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     });
     let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
     let chores = [
-        tasks.0.spawn(chores(running.clone(), api)),
+        tasks.0.spawn(chores(running.clone(), api.clone(), saved.clone())),
         tasks.0.spawn(probe(running.clone())),
         tasks.0.spawn(census(running.clone())),
         tasks.0.spawn(release(node.clone())),
@@ -146,6 +148,7 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     drain(&running.wired, &web).await;
     admin_task.abort();
     chores.iter().for_each(tokio::task::JoinHandle::abort);
+    history::write(&saved, &api).await;
     let _ = std::fs::remove_file(&socket);
     running.wired.database.close().await;
     tracing::info!("stopped");
@@ -217,9 +220,9 @@ async fn probe(running: Arc<Running>) {
     }
 }
 
-/// What happens by the clock: alarms every second, a point for the overview every two, certificates every five, expiry every
-/// hour.
-async fn chores(running: Arc<Running>, api: Arc<api::Api>) {
+/// What happens by the clock: alarms every second, a point for the overview every two, certificates every five, the overview's
+/// history to the disk every minute, expiry every hour.
+async fn chores(running: Arc<Running>, api: Arc<api::Api>, saved: PathBuf) {
     let node = running.wired.node.clone();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -233,6 +236,9 @@ async fn chores(running: Arc<Running>, api: Arc<api::Api>) {
         }
         if second % 5 == 4 {
             refresh(&running).await;
+        }
+        if second % history::EVERY == history::EVERY - 1 {
+            history::write(&saved, &api).await;
         }
         if second % 3600 == 3599 {
             let now = node.clock.unix_millis();

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throng_e2e::{clients, ports, said};
+use throng_e2e::{clients, ports, said, wait};
 
 use crate::doors::{BAD, GOOD, body};
 
@@ -127,6 +127,39 @@ fn every_command_ends_alike_behind_the_socket_and_http() {
     // And the program itself.
     let line = by_socket.good(&["command", "get-registered-users-num"]);
     assert_eq!(line.trim(), "The number of registered users: 3");
+}
+
+#[test]
+fn the_hour_of_the_overview_survives_a_restart() {
+    let mut node = Node::start("history");
+    let secret = node.token("reader", "read");
+    // The overview, once there is a point in it that says what `wanted` wants.
+    let overview = |node: &Node, wanted: &dyn Fn(&Value) -> bool| {
+        wait::wait("a point of the overview", || {
+            let (status, text) = node.ask("GET", "/api/v1/overview", &secret, "")?;
+            assert_eq!(status, 200, "{text}");
+            serde_json::from_str::<Value>(&text).ok().filter(wanted)
+        })
+    };
+    let points = |overview: &Value| overview["series"]["memory"].as_array().expect("points").clone();
+    let first = overview(&node, &|o| o["now"] != 0);
+    let (saved, value) = (first["now"].as_u64().expect("seconds"), points(&first).pop().expect("a point"));
+    node.node.stop();
+    node.node.start();
+    let again = overview(&node, &|o| o["now"].as_u64() > Some(saved));
+    let behind = (again["now"].as_u64().expect("seconds") - saved) / 2;
+    let list = points(&again);
+    let at = list.len().checked_sub(1 + usize::try_from(behind).expect("few")).expect("an older point");
+    assert_eq!(list[at], value, "the point of {saved} among {list:?}");
+
+    // A file that is damaged costs the history and one line of the log.
+    node.node.stop();
+    std::fs::write(node.folder.join("data/overview.history"), "nothing of that kind").expect("a file");
+    node.node.start();
+    let anew = overview(&node, &|o| o["now"] != 0);
+    assert!(anew["now"].as_u64() > again["now"].as_u64());
+    let lines = node.log().matches("the saved history of the overview cannot be read").count();
+    assert_eq!(lines, 1, "{}", node.log());
 }
 
 #[test]
