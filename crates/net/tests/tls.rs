@@ -258,6 +258,90 @@ fn a_self_signed_certificate_is_kept_private_and_renewed_for_new_domains() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
+/// 2026-11-22.
+const NOW: u64 = 1_795_305_600;
+const DAY: u64 = 86_400;
+
+#[test]
+fn a_self_signed_certificate_says_what_it_is_and_is_valid_for_thirteen_months() {
+    use x509_cert::der::Decode;
+    let directory = Dir::new();
+    let names = ["example.org", "b\u{fc}cher.example", "192.0.2.1"];
+    let config = Config::load_at(self_signed(&directory.0, &names), NOW).unwrap();
+    assert!(config.uncovered().is_empty());
+    let [shown] = config.certificates().try_into().unwrap();
+    assert!(shown.is_self_signed && shown.file == directory.0.join("self-signed-cert.pem"));
+    assert_eq!((shown.not_before, shown.not_after), (NOW - DAY, NOW + 395 * DAY));
+    let pem = CertificateDer::from_pem_file(&shown.file).unwrap();
+    let hash = digest::digest(&digest::SHA256, &pem);
+    let plain: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+    assert_eq!(shown.sha256.replace(':', ""), plain);
+    assert_eq!(shown.sha256.len(), 95, "{}", shown.sha256);
+    let parsed = x509_cert::Certificate::from_der(&pem).unwrap();
+    let subject = parsed.tbs_certificate().subject().to_string();
+    assert!(
+        subject.contains("CN=example.org") && subject.contains("O=Throng self-signed certificate"),
+        "{subject}"
+    );
+    assert_eq!(parsed.tbs_certificate().issuer().to_string(), subject);
+    for name in ["example.org", "xn--bcher-kva.example", "b\u{fc}cher.example", "192.0.2.1"] {
+        assert!(shown.names.iter().any(|known| known == name), "{name} is not in {:?}", shown.names);
+    }
+    // It is kept, addresses and other scripts included.
+    Config::load_at(self_signed(&directory.0, &names), NOW + DAY).unwrap();
+    assert_eq!(CertificateDer::from_pem_file(&shown.file).unwrap(), pem);
+}
+
+#[test]
+fn a_self_signed_certificate_is_renewed_with_its_key_before_it_expires() {
+    let directory = Dir::new();
+    let config = Config::load_at(self_signed(&directory.0, &["example.org"]), NOW).unwrap();
+    let key = || std::fs::read_to_string(directory.0.join("self-signed-key.pem")).unwrap();
+    let (first, first_key) = (config.certificates().remove(0), key());
+    assert_eq!(config.reload_at(NOW + 364 * DAY), Reload::Unchanged);
+    let later = NOW + 365 * DAY;
+    assert_eq!(config.reload_at(later), Reload::Reloaded, "30 days before the end");
+    let second = config.certificates().remove(0);
+    assert_eq!(second.not_after, later + 395 * DAY);
+    assert_ne!(first.sha256, second.sha256);
+    assert_eq!(key(), first_key, "who trusts the key notices nothing");
+    assert_eq!(config.reload_at(later), Reload::Unchanged);
+}
+
+#[test]
+fn a_certificate_that_cannot_be_renewed_is_kept_and_tried_again_after_an_hour() {
+    let directory = Dir::new();
+    let home = directory.0.join("home");
+    let config = Config::load_at(self_signed(&home, &["example.org"]), NOW).unwrap();
+    std::fs::remove_dir_all(&home).unwrap();
+    // Nobody can make a folder there.
+    std::fs::write(&home, "").unwrap();
+    let later = NOW + 380 * DAY;
+    assert!(matches!(config.reload_at(later), Reload::Kept(reason) if reason.contains("self-signed")));
+    assert_eq!(config.reload_at(later + 5), Reload::Unchanged, "it is said once an hour");
+    assert!(matches!(config.reload_at(later + 3600), Reload::Kept(_)));
+    std::fs::remove_file(&home).unwrap();
+    assert_eq!(config.reload_at(later + 7200), Reload::Reloaded);
+}
+
+#[test]
+fn a_certificate_without_an_end_is_replaced_and_looking_writes_nothing() {
+    let directory = Dir::new();
+    let endless = directory.certificate("endless", &["example.org"]);
+    let home = directory.0.join("home");
+    assert!(Config::inspect(self_signed(&home, &["example.org"])).unwrap().is_none());
+    assert!(!home.exists());
+    std::fs::create_dir(&home).unwrap();
+    std::fs::copy(&endless.certificate, home.join("self-signed-cert.pem")).unwrap();
+    std::fs::copy(&endless.key, home.join("self-signed-key.pem")).unwrap();
+    assert!(Config::inspect(self_signed(&home, &["example.org"])).unwrap().is_none(), "valid until 4096");
+    let config = Config::load(self_signed(&home, &["example.org"])).unwrap();
+    let shown = config.certificates().remove(0);
+    assert!(shown.not_after - shown.not_before < 398 * DAY);
+    let seen = Config::inspect(self_signed(&home, &["example.org"])).unwrap().unwrap();
+    assert_eq!(seen.certificates(), [shown]);
+}
+
 #[tokio::test]
 async fn starttls_goes_from_plaintext_to_tls() {
     let (server, mut io) = tcp_pair().await;

@@ -107,6 +107,10 @@ pub(crate) struct Certificate {
     pub(crate) key: Arc<CertifiedKey>,
     pub(crate) names: Names,
     pub(crate) end_point: Option<Box<[u8]>>,
+    /// Of the whole certificate, by which people compare it.
+    pub(crate) sha256: Box<[u8]>,
+    /// Seconds since 1970 from which it is valid.
+    pub(crate) not_before: u64,
     /// Seconds since 1970 at which it expires.
     pub(crate) not_after: u64,
 }
@@ -123,7 +127,10 @@ impl Certificate {
         };
         let parsed = parse(leaf).map_err(|error| format!("certificate {at}: {error}"))?;
         let (names, end_point) = (names(&parsed), server_end_point(&parsed, leaf));
-        let not_after = parsed.tbs_certificate().validity().not_after.to_unix_duration().as_secs();
+        let sha256 = digest::digest(&digest::SHA256, leaf).as_ref().into();
+        let validity = parsed.tbs_certificate().validity();
+        let not_before = validity.not_before.to_unix_duration().as_secs();
+        let not_after = validity.not_after.to_unix_duration().as_secs();
         let shown = key.display();
         let key = PrivateKeyDer::from_pem_file(key)
             .map_err(|error| format!("key {shown}: {}", pem_reason(&error)))?;
@@ -135,7 +142,7 @@ impl Certificate {
             Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
             Err(_) => return Err(format!("key {shown}: it does not belong to certificate {at}")),
         }
-        Ok(Certificate { key: Arc::new(key), names, end_point, not_after })
+        Ok(Certificate { key: Arc::new(key), names, end_point, sha256, not_before, not_after })
     }
 
     /// All names that a client may ask for.

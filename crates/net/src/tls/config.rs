@@ -16,6 +16,7 @@ use crate::facts::Kind;
 use crate::tls::certificate::Certificate;
 use crate::tls::clients::Verifier;
 use crate::tls::{self_signed, told};
+use base::clock::{Clock, SystemClock};
 use parking_lot::{Mutex, RwLock};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -49,6 +50,23 @@ pub struct Settings {
     pub server_authorities: Option<PathBuf>,
 }
 
+/// A certificate that is presented, as a person sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Where it is.
+    pub file: PathBuf,
+    /// The names that it is good for.
+    pub names: Vec<String>,
+    /// Seconds since 1970 from which it is valid.
+    pub not_before: u64,
+    /// Seconds since 1970 at which it expires.
+    pub not_after: u64,
+    /// Its SHA-256 fingerprint: pairs of upper-case hexadecimal digits with colons, as OpenSSL and clients write it.
+    pub sha256: String,
+    /// Made by this server, so that nobody trusts it yet.
+    pub is_self_signed: bool,
+}
+
 /// What became of a reload.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reload {
@@ -67,7 +85,12 @@ pub struct Config {
     loaded: RwLock<Arc<Loaded>>,
     /// The files as the last reload found them, whatever became of it.
     seen: Mutex<Vec<Stamp>>,
+    /// Seconds since 1970 before which a self-signed certificate is not made again: the last try failed.
+    pause: Mutex<u64>,
 }
+
+/// Seconds until a self-signed certificate that could not be written is tried again.
+const PAUSE: u64 = 3600;
 
 impl Config {
     /// Loads everything. The error is one sentence that names the file.
@@ -75,26 +98,98 @@ impl Config {
     /// # Errors
     /// [`NetError::Setup`] when a file is missing, unreadable, or does not fit its key.
     pub fn load(settings: Settings) -> Result<Config, NetError> {
-        let seen = stamps(&settings);
-        let loaded = Loaded::load(&settings).map_err(NetError::Setup)?;
-        Ok(Config { settings, loaded: RwLock::new(Arc::new(loaded)), seen: Mutex::new(seen) })
+        Config::load_at(settings, today())
     }
 
-    /// Loads again if a file changed. Connections that exist keep what they have.
+    /// The same at a time of the caller's, in seconds since 1970.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn load_at(settings: Settings, now: u64) -> Result<Config, NetError> {
+        let seen = stamps(&settings);
+        let list = certificates(&settings, now).map_err(NetError::Setup)?;
+        Config::of(settings, list, seen)
+    }
+
+    /// The same without writing anything: `None` where a self-signed certificate would be made.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn inspect(settings: Settings) -> Result<Option<Config>, NetError> {
+        let seen = stamps(&settings);
+        let list = if settings.certificates.is_empty() {
+            match self_signed::kept(&settings.self_signed, &settings.domains, today()) {
+                Some(kept) => vec![kept],
+                None => return Ok(None),
+            }
+        } else {
+            certificates(&settings, today()).map_err(NetError::Setup)?
+        };
+        Config::of(settings, list, seen).map(Some)
+    }
+
+    fn of(settings: Settings, list: Vec<Certificate>, seen: Vec<Stamp>) -> Result<Config, NetError> {
+        let loaded = Loaded::of(&settings, list).map_err(NetError::Setup)?;
+        Ok(Config {
+            settings,
+            loaded: RwLock::new(Arc::new(loaded)),
+            seen: Mutex::new(seen),
+            pause: Mutex::new(0),
+        })
+    }
+
+    /// Loads again if a file changed or a self-signed certificate is about to expire. Connections that exist keep what they
+    /// have.
     pub fn reload(&self) -> Reload {
+        self.reload_at(today())
+    }
+
+    /// The same at a time of the caller's, in seconds since 1970.
+    pub fn reload_at(&self, now: u64) -> Reload {
         let found = stamps(&self.settings);
         let mut seen = self.seen.lock();
-        if *seen == found {
+        let due = self.is_due(now);
+        if *seen == found && !due {
             return Reload::Unchanged;
         }
         *seen = found;
-        match Loaded::load(&self.settings) {
+        let list = certificates(&self.settings, now);
+        match list.and_then(|list| Loaded::of(&self.settings, list)) {
             Ok(loaded) => {
                 *self.loaded.write() = Arc::new(loaded);
                 Reload::Reloaded
             }
-            Err(reason) => Reload::Kept(reason),
+            Err(reason) => {
+                *self.pause.lock() = now.saturating_add(PAUSE);
+                Reload::Kept(reason)
+            }
         }
+    }
+
+    /// Whether the self-signed certificate has to be made again.
+    fn is_due(&self, now: u64) -> bool {
+        let loaded = self.loaded.read();
+        self.settings.certificates.is_empty()
+            && now >= *self.pause.lock()
+            && loaded.certificates.list.iter().any(|one| self_signed::is_due(one, now))
+    }
+
+    /// The certificates that are presented.
+    pub fn certificates(&self) -> Vec<Shown> {
+        let loaded = self.loaded.read();
+        let is_self_signed = self.settings.certificates.is_empty();
+        let shown = |(place, one): (usize, &Arc<Certificate>)| Shown {
+            file: match self.settings.certificates.get(place) {
+                Some(files) => files.certificate.clone(),
+                None => self_signed::file(&self.settings.self_signed),
+            },
+            names: one.domains().map(str::to_owned).collect(),
+            not_before: one.not_before,
+            not_after: one.not_after,
+            sha256: one.sha256.iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(":"),
+            is_self_signed,
+        };
+        loaded.certificates.list.iter().enumerate().map(shown).collect()
     }
 
     /// The settings for connections of one kind of listener, also for a foreign TLS stack such as an HTTP server's.
@@ -152,14 +247,21 @@ struct Loaded {
     certificates: Arc<Certificates>,
 }
 
+/// Seconds since 1970.
+fn today() -> u64 {
+    SystemClock::new().unix_millis() / 1000
+}
+
+/// Loads the certificates; a self-signed one is made if there is none that is good.
+fn certificates(settings: &Settings, now: u64) -> Result<Vec<Certificate>, String> {
+    if settings.certificates.is_empty() {
+        return Ok(vec![self_signed::load_or_make(&settings.self_signed, &settings.domains, now)?]);
+    }
+    settings.certificates.iter().map(|files| Certificate::load(&files.certificate, &files.key)).collect()
+}
+
 impl Loaded {
-    fn load(settings: &Settings) -> Result<Loaded, String> {
-        let list = if settings.certificates.is_empty() {
-            vec![self_signed::load_or_make(&settings.self_signed, &settings.domains)?]
-        } else {
-            let load = |files: &Files| Certificate::load(&files.certificate, &files.key);
-            settings.certificates.iter().map(load).collect::<Result<_, _>>()?
-        };
+    fn of(settings: &Settings, list: Vec<Certificate>) -> Result<Loaded, String> {
         let certificates = Arc::new(Certificates::new(list, settings.domains.first())?);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = |authorities: Option<&Path>, servers: bool, alpn: &[&str]| {

@@ -12,5 +12,5 @@ mod self_signed;
 pub(crate) mod told;
 
 pub use clients::ClientCertificate;
-pub use config::{Config, Files, Reload, Settings};
+pub use config::{Config, Files, Reload, Settings, Shown};
 pub use records::{ChannelBinding, TlsFacts};
