@@ -11,6 +11,7 @@ mod limits;
 mod listen;
 mod modules;
 pub(crate) mod reader;
+mod source;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ pub(crate) use limits::changed as changed_limits;
 pub(crate) use listen::{Listen, Tls};
 pub(crate) use modules::{Domain, Modules};
 use reader::{Faults, Section};
+use source::Source;
 
 /// How the log looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,56 +62,39 @@ pub(crate) struct Config {
 impl Config {
     /// Reads the file, or the embedded defaults, and the environment.
     pub(crate) fn load(path: Option<&Path>) -> Result<Config> {
-        let mut table = match path {
-            None => toml::Table::new(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("the configuration {} cannot be read", path.display()))?;
-                text.parse::<toml::Table>()
-                    .with_context(|| format!("{} is not valid TOML", path.display()))?
-            }
-        };
-        reader::overlay(&mut table, std::env::vars())?;
-        let mut config = Config::from_table(table).with_context(|| match path {
-            Some(path) => format!("in {}", path.display()),
-            None => "in the environment".to_owned(),
-        })?;
+        let text = read(path)?;
+        let (mut table, mut source) = Source::read(&text, path.map(|path| path.display().to_string()));
+        reader::overlay(&mut table, &mut source, std::env::vars())?;
+        let mut config = Config::from_table(table, source)?;
         config.embedded = path.is_none();
         Ok(config)
     }
 
     #[cfg(test)]
     pub(crate) fn from_text(text: &str) -> Result<Config> {
-        Config::from_table(text.parse()?)
+        let (table, source) = Source::read(text, None);
+        Config::from_table(table, source)
     }
 
     /// The admin socket of a node whose file may be wrong.
     pub(crate) fn socket_of(path: Option<&Path>) -> Result<PathBuf> {
-        let text = match path {
-            Some(path) => std::fs::read_to_string(path)
-                .with_context(|| format!("the configuration {} cannot be read", path.display()))?,
-            None => String::new(),
-        };
-        let mut table = text.parse::<toml::Table>().unwrap_or_else(|_| {
-            // Not even TOML: the key is looked for by itself.
-            let line = text.lines().find(|line| line.trim_start().starts_with("data_dir"));
-            line.and_then(|line| line.parse().ok()).unwrap_or_default()
-        });
-        reader::overlay(&mut table, std::env::vars())?;
+        let (mut table, mut source) = Source::read(&read(path)?, None);
+        reader::overlay(&mut table, &mut source, std::env::vars())?;
         let data_dir = table.get("data_dir").and_then(toml::Value::as_str).unwrap_or("data");
         Ok(Path::new(data_dir).join("throng.sock"))
     }
 
-    fn from_table(table: toml::Table) -> Result<Config> {
-        let faults = Faults::default();
-        let mut root = Section::new("", table, &faults);
+    fn from_table(table: toml::Table, source: Source) -> Result<Config> {
+        let faults = Faults::new(source);
+        let mut root = Section::root(table, &faults);
         let domains = served(&mut root);
         let first = domains.first().cloned().unwrap_or_default();
         let admins = root.texts("admins").unwrap_or_else(|| vec![format!("admin@{first}")]);
-        for admin in &admins {
+        for (number, admin) in admins.iter().enumerate() {
             let jid = jid::Jid::parse(admin).ok();
             if jid.is_none_or(|jid| !jid.as_ref().is_bare() || jid.local().is_none()) {
-                faults.add(format!("\"{admin}\" in admins is not an address such as admin@{first}"));
+                let fault = format!("\"{admin}\" in admins is not an address such as admin@{first}");
+                root.fault_at("admins", number, fault);
             }
         }
         let data_dir = PathBuf::from(root.text("data_dir").unwrap_or_else(|| "data".to_owned()));
@@ -122,7 +107,8 @@ impl Config {
 
         let mut section = root.section("auth");
         if section.has("url") {
-            faults.add(
+            section.fault(
+                "url",
                 "[auth] url is not supported by this version; accounts live in [storage]. Remove the key",
             );
         }
@@ -132,7 +118,8 @@ impl Config {
         section.finish();
 
         if root.has("cluster") {
-            faults.add(
+            root.fault(
+                "cluster",
                 "[cluster] is not supported by this version, which runs as a single node. Remove the section",
             );
         }
@@ -145,7 +132,7 @@ impl Config {
         let own = modules::domains(&mut root, &domains, auth);
         let mut log = root.section("log");
         let level = log.text("level").unwrap_or_else(|| "info".to_owned());
-        faults.note(crate::logs::filter(&level));
+        faults.note(&log.path("level"), crate::logs::filter(&level));
         let json = log.choice("format", &["text", "json"]) == Some(1);
         log.finish();
         root.finish();
@@ -197,17 +184,27 @@ impl Config {
     }
 }
 
+/// The text of the file; nothing without one.
+fn read(path: Option<&Path>) -> Result<String> {
+    let Some(path) = path else { return Ok(String::new()) };
+    std::fs::read_to_string(path)
+        .with_context(|| format!("the configuration {} cannot be read", path.display()))
+}
+
 /// The virtual hosts, normalised.
 fn served(root: &mut Section) -> Vec<String> {
     let mut domains = Vec::new();
-    for written in root.texts("domains").unwrap_or_else(|| vec!["localhost".to_owned()]) {
+    let all = root.texts("domains").unwrap_or_else(|| vec!["localhost".to_owned()]);
+    if all.is_empty() {
+        root.fault("domains", "domains is empty; name at least one domain");
+    }
+    for (number, written) in all.into_iter().enumerate() {
         match jid::Jid::parse(&written).ok().filter(|j| j.as_ref().is_domain()) {
             Some(parsed) => domains.push(parsed.to_string()),
-            None => root.faults.add(format!("\"{written}\" in domains is not a domain")),
+            None => {
+                root.fault_at("domains", number, format!("\"{written}\" in domains is not a domain"));
+            }
         }
-    }
-    if domains.is_empty() {
-        root.faults.add("domains is empty; name at least one domain");
     }
     domains
 }

@@ -8,9 +8,10 @@ use api::log::{Line, Ring};
 use base::clock::{Clock, SystemClock};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{self, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::config::Log;
 
@@ -20,7 +21,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// What a level or a filter such as `info,throng_streams=debug` lets through.
 ///
 /// A single unknown word would be the name of a target, and let nothing through: more likely it is a slip.
-pub(crate) fn filter(level: &str) -> Result<EnvFilter> {
+pub(crate) fn filter(level: &str) -> Result<Targets> {
     let expected = || {
         let near = features::registry::nearest(level, LEVELS.into_iter());
         format!("[log] level \"{level}\" is not one of {}{near}", LEVELS.join(", "))
@@ -29,19 +30,19 @@ pub(crate) fn filter(level: &str) -> Result<EnvFilter> {
     if word && !LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)) {
         bail!(expected());
     }
-    EnvFilter::try_new(level).with_context(expected)
+    level.parse::<Targets>().with_context(expected)
 }
 
 /// A log that runs.
 pub(crate) struct Level {
-    set: Box<dyn Fn(EnvFilter) + Send + Sync>,
+    set: Box<dyn Fn(Targets) + Send + Sync>,
     /// Its last lines.
     pub(crate) ring: Arc<Ring>,
 }
 
 impl Level {
     /// From now on this is let through.
-    pub(crate) fn set(&self, filter: EnvFilter) {
+    pub(crate) fn set(&self, filter: Targets) {
         (self.set)(filter);
     }
 }
@@ -124,7 +125,7 @@ mod tests {
     fn lines_are_kept_with_their_fields_and_without_secrets() {
         let ring = Arc::new(Ring::default());
         let kept = Kept { ring: ring.clone(), clock: SystemClock::new() };
-        let subscriber = tracing_subscriber::registry().with(EnvFilter::new("info")).with(kept);
+        let subscriber = tracing_subscriber::registry().with(filter("info").unwrap()).with(kept);
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(user = "romeo@example.net", tries = 3, password = "hunter2", "a login failed");
             tracing::debug!("not let through");

@@ -30,20 +30,19 @@ pub(crate) struct Http {
 }
 
 pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
-    let faults = section.faults.clone();
-    let public_url = section.text("public_url").and_then(|url| public(&url, &faults));
+    let public_url = section.text("public_url").and_then(|url| public(&url, &section));
     let mut settings = Settings::default();
     if let Some(list) = section.texts("origins") {
         settings.origins = Origins::These(Vec::new());
-        for origin in list {
+        for (number, origin) in list.into_iter().enumerate() {
             if let Err(fault) = settings.origins.add(&origin) {
-                faults.add(format!("[http] origins: {fault}"));
+                section.fault_at("origins", number, format!("[http] origins: {fault}"));
             }
         }
     }
-    for network in section.texts("trusted_proxies").unwrap_or_default() {
+    for (number, network) in section.texts("trusted_proxies").unwrap_or_default().into_iter().enumerate() {
         if let Err(fault) = settings.trusted.add(&network) {
-            faults.add(format!("[http] trusted_proxies: {fault}"));
+            section.fault_at("trusted_proxies", number, format!("[http] trusted_proxies: {fault}"));
         }
     }
     settings.gzip = section.bool("gzip").unwrap_or(settings.gzip);
@@ -73,7 +72,7 @@ pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
 }
 
 /// A base such as `https://xmpp.example.org`.
-fn public(url: &str, faults: &Faults) -> Option<String> {
+fn public(url: &str, section: &Section) -> Option<String> {
     // XEP-0156 section 3.2: clients take nothing without TLS.
     let rest = url.strip_prefix("https://");
     let good = rest.map(|rest| rest.trim_end_matches('/')).filter(|rest| {
@@ -81,8 +80,10 @@ fn public(url: &str, faults: &Faults) -> Option<String> {
         !rest.is_empty() && rest.bytes().all(known)
     });
     if good.is_none() {
-        faults
-            .add(format!("[http] public_url is a base such as \"https://xmpp.example.org\", not \"{url}\""));
+        section.fault(
+            "public_url",
+            format!("[http] public_url is a base such as \"https://xmpp.example.org\", not \"{url}\""),
+        );
         return None;
     }
     Some(url.trim_end_matches('/').to_owned())
@@ -126,9 +127,10 @@ fn websocket(mut section: Section, limits: &Limits) -> Option<net::websocket::Se
     if let Some(uri) = &see_other_uri
         && !(uri.starts_with("wss://") || uri.starts_with("ws://"))
     {
-        section
-            .faults
-            .add(format!("[http.websocket] see_other_uri begins with wss:// or ws://; \"{uri}\" does not"));
+        section.fault(
+            "see_other_uri",
+            format!("[http.websocket] see_other_uri begins with wss:// or ws://; \"{uri}\" does not"),
+        );
     }
     section.finish();
     let message_bytes = message_bytes.unwrap_or(limits.stanza_bytes);

@@ -45,13 +45,14 @@ pub(super) fn auth(section: &mut Section, otherwise: Auth) -> Auth {
     let anonymous = section.bool("anonymous").unwrap_or(otherwise.anonymous);
     let Some(names) = section.texts("mechanisms") else { return Auth { anonymous, ..otherwise } };
     let mut mechanisms = MechanismSet::EMPTY;
-    for name in names {
+    for (number, name) in names.into_iter().enumerate() {
         match sasl::Mechanism::from_name(&name) {
             Some(mechanism) => mechanisms = mechanisms.with(mechanism),
             None => {
                 let near = features::registry::nearest(&name, sasl::Mechanism::ALL.iter().map(|m| m.name()));
                 let place = section.place("mechanisms");
-                section.faults.add(format!("\"{name}\" in {place} is not known{near}"));
+                let fault = format!("\"{name}\" in {place} is not known{near}");
+                section.fault_at("mechanisms", number, fault);
             }
         }
     }
@@ -82,42 +83,44 @@ fn usual(kind: Kind, address: SocketAddr) -> TlsPolicy {
 }
 
 fn listener(mut section: Section) -> Option<Listen> {
-    let faults = section.faults.clone();
     let kind = match section.text("kind").as_deref() {
         Some("c2s") => Some(Kind::C2s),
         Some("c2s-tls") => Some(Kind::C2sTls),
         Some("http") => Some(Kind::Http),
         Some("https") => Some(Kind::Https),
         Some(other @ ("s2s" | "component")) => {
-            faults.add(format!(
-                "listeners of the kind \"{other}\" are not supported by this version; remove it"
-            ));
+            section.fault(
+                "kind",
+                format!("listeners of the kind \"{other}\" are not supported by this version; remove it"),
+            );
             None
         }
         Some(other) => {
-            faults.add(format!("[[listen]] kind is c2s, c2s-tls, http or https, not \"{other}\""));
+            section.fault("kind", format!("[[listen]] kind is c2s, c2s-tls, http or https, not \"{other}\""));
             None
         }
         None => {
-            faults.add("[[listen]] needs a kind: c2s, c2s-tls, http or https");
+            section.fault("kind", "[[listen]] needs a kind: c2s, c2s-tls, http or https");
             None
         }
     };
     let address = section.text("address");
     let parsed: Option<SocketAddr> = address.as_deref().and_then(|a| a.parse().ok());
     match (&address, parsed) {
-        (None, _) => faults.add("[[listen]] needs an address, such as \"0.0.0.0:5222\""),
-        (Some(text), None) => faults.add(format!("\"{text}\" is not an address such as \"0.0.0.0:5222\"")),
+        (None, _) => section.fault("address", "[[listen]] needs an address, such as \"0.0.0.0:5222\""),
+        (Some(text), None) => {
+            section.fault("address", format!("\"{text}\" is not an address such as \"0.0.0.0:5222\""))
+        }
         _ => {}
     }
     let words = [TlsPolicy::Required, TlsPolicy::Optional, TlsPolicy::Off];
     let written = section.choice("tls", &["required", "optional", "off"]).map(|n| words[n]);
     match (kind, written) {
         (Some(Kind::C2sTls), Some(TlsPolicy::Off)) => {
-            faults.add("a c2s-tls listener has TLS always; use kind = \"c2s\" for one without");
+            section.fault("tls", "a c2s-tls listener has TLS always; use kind = \"c2s\" for one without");
         }
         (Some(Kind::Https), Some(TlsPolicy::Off | TlsPolicy::Optional)) => {
-            faults.add("an https listener has TLS always; use kind = \"http\" for one without");
+            section.fault("tls", "an https listener has TLS always; use kind = \"http\" for one without");
         }
         _ => {}
     }
@@ -136,7 +139,7 @@ pub(super) fn tls(mut section: Section) -> Tls {
         (Some(certificate), Some(key)) => {
             certificates.push(net::tls::Files { certificate: certificate.into(), key: key.into() });
         }
-        _ => section.faults.add("[tls] needs both certificate and key, or neither"),
+        _ => section.fault("certificate", "[tls] needs both certificate and key, or neither"),
     };
     pair(&mut section);
     for mut more in section.sections("more").unwrap_or_default() {

@@ -7,6 +7,7 @@ use streams::Auth;
 use throng_core::feature::Value;
 
 use super::reader::{Faults, Section};
+use super::source::Path;
 
 /// What the configuration says of modules, by name.
 pub(crate) type Modules = BTreeMap<String, ModuleConfig>;
@@ -24,12 +25,12 @@ pub(crate) struct Domain {
 pub(super) fn domains(root: &mut Section, served: &[String], auth: Auth) -> BTreeMap<String, Domain> {
     let mut domains = BTreeMap::new();
     for (written, mut section) in root.named("domain") {
-        let faults = section.faults.clone();
+        let (faults, path) = (section.faults.clone(), section.here());
         let name = jid::Jid::parse(&written).map_or_else(|_| written.clone(), |jid| jid.to_string());
         if !served.contains(&name) {
             let near = features::registry::nearest(&name, served.iter().map(String::as_str));
             let mend = if near.is_empty() { "; add it there".to_owned() } else { near };
-            faults.add(format!("[domain.\"{written}\"] is not one of domains{mend}"));
+            faults.at(&path, format!("[domain.\"{written}\"] is not one of domains{mend}"));
         }
         let mut own = section.section("auth");
         let auth = super::listen::auth(&mut own, auth);
@@ -37,7 +38,7 @@ pub(super) fn domains(root: &mut Section, served: &[String], auth: Auth) -> BTre
         let modules = modules(&mut section);
         section.finish();
         if domains.insert(name, Domain { modules, auth }).is_some() {
-            faults.add(format!("[domain.\"{written}\"] is there twice, written in two ways"));
+            faults.at(&path, format!("[domain.\"{written}\"] is there twice, written in two ways"));
         }
     }
     domains
@@ -45,26 +46,45 @@ pub(super) fn domains(root: &mut Section, served: &[String], auth: Auth) -> BTre
 
 pub(super) fn modules(section: &mut Section) -> Modules {
     let mut modules = Modules::new();
-    let (faults, place) = (section.faults.clone(), section.place("modules"));
+    let (faults, place, path) = (section.faults.clone(), section.place("modules"), section.path("modules"));
+    let of = place.strip_suffix(" modules").map(|domain| format!("{domain} ")).unwrap_or_default();
     for (name, value) in section.section("modules").into_entries() {
-        let Some(config) = module(&name, value, &place, &faults) else { continue };
-        // One at a time, so that each mistake is named.
-        let alone = Modules::from([(name.clone(), config.clone())]);
-        if let Err(error) = features::registry::enable(&alone) {
-            let of = place.strip_suffix(" modules").map(|domain| format!("{domain} ")).unwrap_or_default();
-            faults.add(format!("{of}{error}"));
+        let path = path.then(name.as_str());
+        let Some(config) = module(&name, value, &place, &path, &faults) else { continue };
+        // One at a time, and one option at a time, so that each mistake is named where it stands.
+        for (path, part) in parts(&config, &path) {
+            if let Err(error) = features::registry::enable(&Modules::from([(name.clone(), part)])) {
+                faults.at(&path, format!("{of}{error}"));
+                if !features::registry::ALL.iter().any(|feature| feature.name == name) {
+                    break;
+                }
+            }
         }
         modules.insert(name, config);
     }
     modules
 }
 
-fn module(name: &str, value: toml::Value, place: &str, faults: &Faults) -> Option<ModuleConfig> {
+/// What is checked by itself, with its place.
+fn parts(config: &ModuleConfig, path: &Path) -> Vec<(Path, ModuleConfig)> {
+    match config {
+        ModuleConfig::Options(options) if !options.is_empty() => {
+            let part = |(key, value): (&String, &Value)| {
+                let one = BTreeMap::from([(key.clone(), value.clone())]);
+                (path.then(key.as_str()), ModuleConfig::Options(one))
+            };
+            options.iter().map(part).collect()
+        }
+        whole => vec![(path.clone(), whole.clone())],
+    }
+}
+
+fn module(name: &str, value: toml::Value, place: &str, path: &Path, faults: &Faults) -> Option<ModuleConfig> {
     let table = match value {
         toml::Value::Boolean(on) => return Some(ModuleConfig::Switch(on)),
         toml::Value::Table(table) => table,
         _ => {
-            faults.add(format!("{place}.{name} is true, false or a table of options"));
+            faults.at(path, format!("{place}.{name} is true, false or a table of options"));
             return None;
         }
     };
@@ -85,9 +105,10 @@ fn module(name: &str, value: toml::Value, place: &str, faults: &Faults) -> Optio
         };
         match value {
             Some(value) => drop(options.insert(key, value)),
-            None => {
-                faults.add(format!("{place}.{name} {key} is a switch, a number, text or a list of texts"))
-            }
+            None => faults.at(
+                &path.then(key.as_str()),
+                format!("{place}.{name} {key} is a switch, a number, text or a list of texts"),
+            ),
         }
     }
     Some(ModuleConfig::Options(options))

@@ -1,7 +1,7 @@
 //! Takes a TOML table apart key by key, so that what is left over can be named with a suggestion.
 //!
-//! Mistakes are collected, not returned: a person wants to see all of them at once. A wrong value counts as absent, so
-//! that reading goes on; nobody may use the outcome unless [`Faults::settle`] agrees.
+//! Mistakes are collected, not returned: a person wants to see all of them at once, each with its line and column. A wrong
+//! value counts as absent, so that reading goes on; nobody may use the outcome unless [`Faults::settle`] agrees.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,22 +9,47 @@ use std::rc::Rc;
 use anyhow::{Result, bail};
 use toml::{Table, Value};
 
+use super::source::{Path, Place, Source};
+
 /// Mistakes found so far, each one sentence with its mend.
 #[derive(Clone, Default)]
-pub(super) struct Faults(Rc<RefCell<Vec<String>>>);
+pub(super) struct Faults(Rc<Found>);
+
+#[derive(Default)]
+struct Found {
+    list: RefCell<Vec<(Option<Place>, String)>>,
+    source: Source,
+}
 
 impl Faults {
+    /// None so far, but for what is no TOML.
+    pub(super) fn new(mut source: Source) -> Faults {
+        let list = RefCell::new(std::mem::take(&mut source.broken));
+        Faults(Rc::new(Found { list, source }))
+    }
+    /// Notes a mistake that has no place.
     pub(super) fn add(&self, fault: impl Into<String>) {
-        self.0.borrow_mut().push(fault.into());
+        self.0.list.borrow_mut().push((None, fault.into()));
+    }
+    /// Notes a mistake of a key.
+    pub(super) fn at(&self, path: &Path, fault: impl Into<String>) {
+        let place = self.0.source.place(path).cloned();
+        self.0.list.borrow_mut().push((place, fault.into()));
     }
     /// Keeps what is good; notes what is not.
-    pub(super) fn note<T>(&self, result: Result<T>) -> Option<T> {
-        result.map_err(|error| self.add(format!("{error:#}"))).ok()
+    pub(super) fn note<T>(&self, path: &Path, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.at(path, format!("{error:#}"))).ok()
     }
     /// All of them, or that there are none.
     pub(super) fn settle(&self) -> Result<()> {
-        let faults = self.0.take();
-        if faults.is_empty() { Ok(()) } else { Err(Mistakes(faults).into()) }
+        let mut faults = self.0.list.take();
+        if faults.is_empty() {
+            return Ok(());
+        }
+        // As they stand in the file; what has no place comes last.
+        faults.sort_by(|(a, _), (b, _)| (a.is_none(), a).cmp(&(b.is_none(), b)));
+        let say = |(place, text): (Option<Place>, String)| self.0.source.say(place.as_ref(), &text);
+        Err(Mistakes(faults.into_iter().map(say).collect()).into())
     }
 }
 
@@ -46,14 +71,35 @@ impl std::error::Error for Mistakes {}
 /// A table being read.
 pub(super) struct Section {
     name: String,
+    path: Path,
     table: Table,
     asked: Vec<&'static str>,
     pub(super) faults: Faults,
 }
 
 impl Section {
-    pub(super) fn new(name: &str, table: Table, faults: &Faults) -> Section {
-        Section { name: name.to_owned(), table, asked: Vec::new(), faults: faults.clone() }
+    /// The whole of a configuration.
+    pub(super) fn root(table: Table, faults: &Faults) -> Section {
+        Section::new("", Path::default(), table, faults)
+    }
+    fn new(name: &str, path: Path, table: Table, faults: &Faults) -> Section {
+        Section { name: name.to_owned(), path, table, asked: Vec::new(), faults: faults.clone() }
+    }
+    /// Where a key of this section stands.
+    pub(super) fn path(&self, key: &str) -> Path {
+        self.path.then(key)
+    }
+    /// Where this section stands.
+    pub(super) fn here(&self) -> Path {
+        self.path.clone()
+    }
+    /// Notes a mistake of one key.
+    pub(super) fn fault(&self, key: &str, fault: impl Into<String>) {
+        self.faults.at(&self.path(key), fault);
+    }
+    /// Notes a mistake of one element of a list.
+    pub(super) fn fault_at(&self, key: &str, place: usize, fault: impl Into<String>) {
+        self.faults.at(&self.path(key).then(place.to_string()), fault);
     }
     /// How a key of this section is named to a person.
     pub(super) fn place(&self, key: &str) -> String {
@@ -67,7 +113,7 @@ impl Section {
         self.table.remove(key)
     }
     fn wrong<T>(&self, key: &str, expected: &str) -> Option<T> {
-        self.faults.add(format!("{} must be {expected}", self.place(key)));
+        self.fault(key, format!("{} must be {expected}", self.place(key)));
         None
     }
     pub(super) fn has(&mut self, key: &'static str) -> bool {
@@ -107,28 +153,30 @@ impl Section {
         if found.is_none() {
             let [first @ .., last] = words else { return None };
             let known = format!("{} or {last}", first.join(", "));
-            self.faults.add(format!("{} is {known}, not \"{text}\"", self.place(key)));
+            self.fault(key, format!("{} is {known}, not \"{text}\"", self.place(key)));
         }
         found
     }
     pub(super) fn section(&mut self, key: &'static str) -> Section {
         let name = self.inner(key);
+        // Perhaps another key was meant, such as `domains`.
+        let near = features::registry::nearest(key, self.asked.iter().copied());
         let table = match self.take(key) {
             None => Table::new(),
             Some(Value::Table(table)) => table,
-            Some(_) => self.wrong(key, &format!("a section: [{name}]")).unwrap_or_default(),
+            Some(_) => self.wrong(key, &format!("a section: [{name}]{near}")).unwrap_or_default(),
         };
-        Section::new(&name, table, &self.faults)
+        Section::new(&name, self.path(key), table, &self.faults)
     }
     /// Sections whose names are up to the writer: `[key."name"]`.
     pub(super) fn named(&mut self, key: &'static str) -> Vec<(String, Section)> {
         let section = self.section(key);
         let mut named = Vec::new();
         for (name, value) in section.table {
-            let place = format!("{}.\"{name}\"", section.name);
+            let (place, path) = (format!("{}.\"{name}\"", section.name), section.path.then(name.as_str()));
             match value {
-                Value::Table(table) => named.push((name, Section::new(&place, table, &self.faults))),
-                _ => self.faults.add(format!("[{}] {name} must be a section: [{place}]", section.name)),
+                Value::Table(table) => named.push((name, Section::new(&place, path, table, &self.faults))),
+                _ => self.faults.at(&path, format!("[{}] {name} must be a section: [{place}]", section.name)),
             }
         }
         named
@@ -138,9 +186,10 @@ impl Section {
         let expected = format!("sections: [[{name}]]");
         let Value::Array(list) = self.take(key)? else { return self.wrong(key, &expected) };
         let mut sections = Vec::new();
-        for value in list {
+        for (number, value) in list.into_iter().enumerate() {
             let Value::Table(table) = value else { return self.wrong(key, &expected) };
-            sections.push(Section::new(&name, table, &self.faults));
+            let path = self.path(key).then(number.to_string());
+            sections.push(Section::new(&name, path, table, &self.faults));
         }
         Some(sections)
     }
@@ -152,17 +201,24 @@ impl Section {
         for key in self.table.keys() {
             let place = if self.name.is_empty() { String::new() } else { format!(" in [{}]", self.name) };
             let near = features::registry::nearest(key, self.asked.iter().copied());
-            self.faults.add(if near.is_empty() {
-                format!("unknown key \"{key}\"{place}; known are {}", self.asked.join(", "))
-            } else {
-                format!("unknown key \"{key}\"{place}{near}")
-            });
+            self.fault(
+                key,
+                if near.is_empty() {
+                    format!("unknown key \"{key}\"{place}; known are {}", self.asked.join(", "))
+                } else {
+                    format!("unknown key \"{key}\"{place}{near}")
+                },
+            );
         }
     }
 }
 
 /// Puts `THRONG__SECTION__KEY=value` into the table.
-pub(super) fn overlay(table: &mut Table, vars: impl Iterator<Item = (String, String)>) -> Result<()> {
+pub(super) fn overlay(
+    table: &mut Table,
+    source: &mut Source,
+    vars: impl Iterator<Item = (String, String)>,
+) -> Result<()> {
     for (name, text) in vars {
         let Some(path) = name.strip_prefix("THRONG__") else { continue };
         let path: Vec<String> = path.split("__").map(str::to_lowercase).collect();
@@ -175,6 +231,7 @@ pub(super) fn overlay(table: &mut Table, vars: impl Iterator<Item = (String, Str
             };
             at = inner;
         }
+        source.variable(path.iter().map(String::as_str).collect(), &name);
         let value = format!("x = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("x"));
         at.insert(key.clone(), value.unwrap_or(Value::String(text)));
     }
@@ -194,7 +251,12 @@ mod tests {
             ("THRONG__DOMAINS", "[\"a.org\"]"),
             ("OTHER", "x"),
         ];
-        overlay(&mut table, vars.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))).unwrap();
+        overlay(
+            &mut table,
+            &mut Source::default(),
+            vars.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())),
+        )
+        .unwrap();
         assert_eq!(table["limits"]["stanza_bytes"].as_integer(), Some(20_000));
         assert_eq!(table["data_dir"].as_str(), Some("/var/lib/throng"));
         assert_eq!(table["domains"][0].as_str(), Some("a.org"));

@@ -9,6 +9,12 @@ use super::*;
 fn read(text: &str) -> Result<Config> {
     Config::from_text(text)
 }
+/// A folder of its own for the test.
+fn folder_of_its_own() -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("throng-{}-config", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
 fn wrong(text: &str) -> String {
     format!("{:#}", read(text).unwrap_err())
 }
@@ -80,6 +86,55 @@ fn all_mistakes_are_named_at_once() {
 }
 
 #[test]
+fn each_mistake_is_named_with_its_line_and_column() {
+    let folder = folder_of_its_own();
+    let file = folder.join("wrong.toml");
+    std::fs::write(
+        &file,
+        "domain = \"a.org\"\nadmins = [\n  \"admin@a.org\",\n  \"nobody\" ]\n[log]\nlevel = \"loud\"\n\
+         [[listen]]\nkind = \"c2s\"\naddress = \"0.0.0.0:5222\"\n[[listen]]\nkind = \"c2s\"\naddress = \"here\"\n\
+         [modules.offline]\nlimit = \"x\"\nlimits = 3\n[limits]\nstanza_bytes = 3\nspeed = = 4\n",
+    )
+    .unwrap();
+    let error = Config::load(Some(&file)).unwrap_err();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let mistakes = error.downcast_ref::<reader::Mistakes>().expect("a list");
+    let name = format!("{}:", file.display());
+    let found: Vec<&str> =
+        mistakes.0.iter().map(|line| line.strip_prefix(&name).expect("the file")).collect();
+    let expected = [
+        "1:1: domain must be a section: [domain]; did you mean \"domains\"?",
+        "4:3: \"nobody\" in admins is not an address",
+        "6:1: [log] level \"loud\" is not one of",
+        "12:1: \"here\" is not an address such as",
+        "14:1: modules.offline: ",
+        "15:1: modules.offline: unknown option \"limits\"",
+        "17:1: [limits] stanza_bytes must be a whole number between",
+        "18:1: unknown key \"speed\" in [limits]",
+        "18:9: extra `=`",
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{found} is not {expected}");
+    }
+}
+
+#[test]
+fn a_mistake_in_the_environment_names_its_variable() {
+    let (mut table, mut source) = source::Source::read("[limits]\nstanza_bytes = 100000\n", None);
+    let vars = [("THRONG__LIMITS__STANZA_BYTES", "3"), ("THRONG__LOG__LEVL", "info")];
+    let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    reader::overlay(&mut table, &mut source, vars).unwrap();
+    let error = Config::from_table(table, source).unwrap_err();
+    let mistakes = error.downcast_ref::<reader::Mistakes>().expect("a list");
+    assert!(
+        mistakes.0[0].starts_with("THRONG__LIMITS__STANZA_BYTES: [limits] stanza_bytes must be"),
+        "{mistakes}"
+    );
+    assert!(mistakes.0[1].starts_with("THRONG__LOG__LEVL: unknown key \"levl\" in [log]"), "{mistakes}");
+}
+
+#[test]
 fn the_whole_example_is_read() {
     let config = read(
         "domains = [\"example.org\"]\nadmins = [\"admin@example.org\"]\ndata_dir = \"d\"\n\
@@ -142,7 +197,7 @@ fn a_domain_that_is_not_served_and_keys_that_no_domain_has_are_mistakes() {
     );
     let twice = wrong("domains = [\"a.org\"]\n[domain.\"a.org\"]\n[domain.\"A.org\"]\n");
     assert!(twice.ends_with("is there twice, written in two ways"), "{twice}");
-    assert_eq!(wrong("domain = [\"a\"]"), "domain must be a section: [domain]");
+    assert_eq!(wrong("domain = [\"a\"]"), "domain must be a section: [domain]; did you mean \"domains\"?");
     assert_eq!(
         wrong("[domain]\nlocalhost = 3"),
         "[domain] localhost must be a section: [domain.\"localhost\"]"

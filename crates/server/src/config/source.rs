@@ -1,0 +1,203 @@
+//! A configuration file as text: its values, and where each of them stands, so that a mistake is found by line and column.
+//!
+//! A file with syntax errors is read as far as it goes, so that all that is wrong with it is said in one round.
+//!
+//! The trap: a key is found again by its path ([`Path`]). Elements of lists have their number as one part of it.
+
+use std::collections::HashMap;
+
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Table, Value};
+
+/// Where something was written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// Line and column, counted from 1; columns are characters.
+    At(usize, usize),
+    /// A variable of the environment.
+    Variable(String),
+}
+
+/// The way to a value: names of sections, keys, and numbers in lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Path(Vec<String>);
+
+impl Path {
+    /// The path of what is below.
+    pub(crate) fn then(&self, part: impl Into<String>) -> Path {
+        let mut parts = self.0.clone();
+        parts.push(part.into());
+        Path(parts)
+    }
+}
+
+impl<T: Into<String>> FromIterator<T> for Path {
+    fn from_iter<I: IntoIterator<Item = T>>(parts: I) -> Path {
+        Path(parts.into_iter().map(Into::into).collect())
+    }
+}
+
+/// What was written where.
+#[derive(Debug, Default)]
+pub(crate) struct Source {
+    /// The file's name, for people.
+    pub(crate) name: Option<String>,
+    places: HashMap<Path, Place>,
+    /// Syntax errors, which leave out what stands at them.
+    pub(crate) broken: Vec<(Option<Place>, String)>,
+}
+
+impl Source {
+    /// Reads a text as far as it is TOML.
+    pub(crate) fn read(text: &str, name: Option<String>) -> (Table, Source) {
+        let (read, errors) = DeTable::parse_recoverable(text);
+        let mut source = Source { name, ..Source::default() };
+        for error in errors {
+            let place = error.span().map(|span| place(text, span.start));
+            // One of a line: what the parser says next about it follows from the first.
+            if place.is_none()
+                || !source
+                    .broken
+                    .iter()
+                    .any(|(known, _)| known.as_ref().map(line) == place.as_ref().map(line))
+            {
+                source.broken.push((place, error.message().replace('\n', ", ")));
+            }
+        }
+        let table = source.table(text, read.get_ref(), &Path::default());
+        (table, source)
+    }
+
+    /// Where a key stands: its own place, or that of the section that should have it.
+    pub(crate) fn place(&self, path: &Path) -> Option<&Place> {
+        (0..=path.0.len()).rev().find_map(|len| self.places.get(&Path(path.0.get(..len)?.to_vec())))
+    }
+
+    /// Notes that a key is from the environment, whatever the file has.
+    pub(crate) fn variable(&mut self, path: Path, name: &str) {
+        self.places.insert(path, Place::Variable(name.to_owned()));
+    }
+
+    /// A sentence about a place.
+    pub(crate) fn say(&self, place: Option<&Place>, text: &str) -> String {
+        match (place, &self.name) {
+            (Some(Place::At(line, column)), Some(name)) => format!("{name}:{line}:{column}: {text}"),
+            (Some(Place::Variable(name)), _) => format!("{name}: {text}"),
+            (None, Some(name)) => format!("{name}: {text}"),
+            (Some(Place::At(..)) | None, None) => text.to_owned(),
+        }
+    }
+
+    fn table(&mut self, text: &str, read: &DeTable<'_>, path: &Path) -> Table {
+        let mut table = Table::new();
+        for (key, value) in read {
+            let path = path.then(key.get_ref().as_ref());
+            self.places.insert(path.clone(), place(text, key.span().start));
+            if let Some(value) = self.value(text, value, &path) {
+                table.insert(key.get_ref().clone().into_owned(), value);
+            }
+        }
+        table
+    }
+
+    /// Nothing for a number that TOML has and a program has not.
+    fn value(&mut self, text: &str, read: &Spanned<DeValue<'_>>, path: &Path) -> Option<Value> {
+        Some(match read.get_ref() {
+            DeValue::String(string) => Value::String(string.clone().into_owned()),
+            DeValue::Boolean(on) => Value::Boolean(*on),
+            DeValue::Datetime(time) => Value::Datetime(*time),
+            DeValue::Float(number) => Value::Float(number.as_str().parse().ok()?),
+            DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) => Value::Integer(number),
+                Err(_) => {
+                    let place = place(text, read.span().start);
+                    self.broken.push((Some(place), format!("the number {number} is too large")));
+                    return None;
+                }
+            },
+            DeValue::Array(list) => {
+                let mut values = Vec::new();
+                for (number, value) in list.iter().enumerate() {
+                    let path = path.then(number.to_string());
+                    self.places.insert(path.clone(), place(text, value.span().start));
+                    values.extend(self.value(text, value, &path));
+                }
+                Value::Array(values)
+            }
+            DeValue::Table(table) => Value::Table(self.table(text, table, path)),
+        })
+    }
+}
+
+/// The line and the column of a byte.
+fn place(text: &str, at: usize) -> Place {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    Place::At(line, column)
+}
+
+fn line(place: &Place) -> Option<usize> {
+    match place {
+        Place::At(line, _) => Some(*line),
+        Place::Variable(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> Path {
+        text.split('/').collect()
+    }
+
+    #[test]
+    fn keys_sections_and_elements_are_found_by_line_and_column() {
+        let text = "a = 1\n[b]\n  '\u{fc}' = [\n  1,\n  2 ]\n[[c]]\nx = 1\n[[c]]\ny.z = 2\n";
+        let (table, source) = Source::read(text, None);
+        assert_eq!(table, text.parse::<Table>().unwrap());
+        assert!(source.broken.is_empty());
+        for (key, line, column) in [
+            ("a", 1, 1),
+            ("b", 2, 2),
+            ("b/\u{fc}", 3, 3),
+            ("b/\u{fc}/1", 5, 3),
+            ("c/0/x", 7, 1),
+            ("c/1/y/z", 9, 3),
+            ("c/1/y/z/more", 9, 3),
+        ] {
+            assert_eq!(source.place(&path(key)), Some(&Place::At(line, column)), "{key}");
+        }
+        assert_eq!(source.place(&path("none")), None);
+    }
+
+    #[test]
+    fn all_syntax_errors_are_found_and_the_rest_is_read() {
+        let (table, source) =
+            Source::read("a = = 1\nb = 2\nc = \"open\nd = 4\na = 3\n", Some("f".to_owned()));
+        assert_eq!((table.get("b"), table.get("d")), (Some(&Value::Integer(2)), Some(&Value::Integer(4))));
+        let lines: Vec<usize> = source
+            .broken
+            .iter()
+            .filter_map(|(place, _)| match place {
+                Some(Place::At(line, _)) => Some(*line),
+                _ => None,
+            })
+            .collect();
+        assert!(lines.contains(&1) && lines.contains(&3), "{:?}", source.broken);
+    }
+
+    #[test]
+    fn any_text_is_read_without_a_panic() {
+        let text = "a = [1, { b = \"x\" }]\n[c.\"d.e\"]\nf = 1979-05-27T07:32:00Z\ng = 0x1_F\nh = 1e3\n";
+        for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+            drop(Source::read(&text[..cut], None));
+            drop(Source::read(&text[cut..], None));
+        }
+        let (table, _) = Source::read(text, None);
+        assert_eq!(table, text.parse::<Table>().unwrap());
+        let (_, source) = Source::read("n = 99999999999999999999", None);
+        assert_eq!(source.broken.len(), 1, "{:?}", source.broken);
+    }
+}
