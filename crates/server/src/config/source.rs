@@ -61,7 +61,8 @@ impl Source {
                     .iter()
                     .any(|(known, _)| known.as_ref().map(line) == place.as_ref().map(line))
             {
-                source.broken.push((place, error.message().replace('\n', ", ")));
+                let message = error.message().replace('\n', ", ");
+                source.broken.push((place, format!("not valid TOML: {message}")));
             }
         }
         let table = source.table(text, read.get_ref(), &Path::default());

@@ -111,7 +111,7 @@ fn each_mistake_is_named_with_its_line_and_column() {
         "15:1: modules.offline: unknown option \"limits\"",
         "17:1: [limits] stanza_bytes must be a whole number between",
         "18:1: unknown key \"speed\" in [limits]",
-        "18:9: extra `=`",
+        "18:9: not valid TOML: extra `=`",
     ];
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for (found, expected) in found.iter().zip(expected) {
