@@ -12,6 +12,7 @@
 mod dialect;
 mod fault;
 mod gather;
+mod inspect;
 mod kit;
 mod label;
 mod lane;
@@ -21,6 +22,7 @@ mod seen;
 mod tables;
 mod writer;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -32,11 +34,26 @@ use store::{ErrorKind, Fut, StoreError, Stores};
 use dialect::Pool;
 pub use dialect::PoolFigures;
 use dialect::sqlite::{self, SqliteDialect, Use};
+pub use inspect::{Found, inspect};
 use kit::Kit;
 use lane::Lanes;
 pub use options::Options;
 use seen::LastSeens;
 use writer::{Work, Writer};
+
+/// The file of a storage address.
+///
+/// # Errors
+/// `Setup` with one sentence when the address is wrong.
+pub fn file(url: &str) -> Result<PathBuf, StoreError> {
+    if !url.starts_with("sqlite:") {
+        let kind = url.split(':').next().unwrap_or_default();
+        let message =
+            format!("storage of the kind {kind:?} is not supported; write sqlite: and the path of a file");
+        return Err(StoreError::new(ErrorKind::Setup, message));
+    }
+    sqlite::path(url)
+}
 
 /// A database with all needs.
 pub struct SqlStores {
@@ -51,7 +68,7 @@ pub struct SqlStores {
 }
 
 impl SqlStores {
-    /// Opens a database, makes it if there is none, and brings its schema up to date.
+    /// Opens a database, makes it if there is none and the options allow that, and brings its schema up to date.
     ///
     /// `url` is `sqlite:PATH`. The tasks of the database run on `spawner`, which must be a tokio runtime's; they end with
     /// [`SqlStores::close`] or when the value is dropped.
@@ -65,15 +82,8 @@ impl SqlStores {
         clock: Arc<dyn Clock>,
         spawner: &dyn Spawner,
     ) -> Result<Arc<SqlStores>, StoreError> {
-        if !url.starts_with("sqlite:") {
-            let kind = url.split(':').next().unwrap_or_default();
-            let message = format!(
-                "storage of the kind {kind:?} is not supported; write sqlite: and the path of a file"
-            );
-            return Err(StoreError::new(ErrorKind::Setup, message));
-        }
-        let path = sqlite::path(url)?;
-        sqlite::prepare(&path)?;
+        let path = file(url)?;
+        sqlite::prepare(&path, options.create)?;
         let pool = |purpose, size, cache| sqlite::pool(&path, options, purpose, size, cache);
         // Logins have one small hot set of pages; the writer and the readers see whatever comes.
         let writing = pool((Use::Write, "write"), 1, options.cache_bytes);

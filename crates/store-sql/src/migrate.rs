@@ -24,6 +24,15 @@ pub(crate) const SQLITE: &[Step] = &[
 const NOTES: &str =
     "CREATE TABLE throng_schema (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at BIGINT NOT NULL)";
 
+/// The table in which the steps are noted; it tells whose database it is.
+pub(crate) const TABLE: &str = "throng_schema";
+
+/// That a database is of a newer program.
+pub(crate) fn newer(shown: &str, version: u64, steps: &[Step]) -> String {
+    let known = steps.len();
+    format!("{shown} has schema {version}, but this program knows only up to {known}; use a newer throng")
+}
+
 /// Brings the schema up to date; `shown` is the database in messages.
 pub(crate) async fn migrate(conn: &mut Conn, steps: &[Step], shown: &str) -> Result<(), StoreError> {
     let setup = |message: String| StoreError::new(ErrorKind::Setup, message);
@@ -36,7 +45,7 @@ pub(crate) async fn migrate(conn: &mut Conn, steps: &[Step], shown: &str) -> Res
             conn.run(NOTES, &[]).await?;
         }
         conn.run("COMMIT", &[]).await?;
-    } else if !tables.iter().any(|table| table == "throng_schema") {
+    } else if !tables.iter().any(|table| table == TABLE) {
         return Err(setup(format!("{shown} holds the tables of another program")));
     }
     loop {
@@ -44,10 +53,7 @@ pub(crate) async fn migrate(conn: &mut Conn, steps: &[Step], shown: &str) -> Res
         let version = row.map_or(Ok(0), |row| row.number(0))?;
         let at = usize::try_from(version).unwrap_or(usize::MAX);
         if at > steps.len() {
-            return Err(setup(format!(
-                "{shown} has schema {version}, but this program knows only up to {}; use a newer throng",
-                steps.len()
-            )));
+            return Err(setup(newer(shown, version, steps)));
         }
         let Some(step) = steps.get(at) else { return Ok(()) };
         conn.run(begin, &[]).await?;

@@ -4,6 +4,8 @@ use std::time::Duration;
 /// How a database is used.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Whether to make a database where there is none.
+    pub create: bool,
     /// Connections that read. They are opened when they are needed.
     pub pool_size: u32,
     /// Connections that read logins. One is best unless reads wait for a disk or a network.
@@ -32,6 +34,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            create: true,
             pool_size: 12,
             login_lanes: 1,
             read_deadline: Duration::from_secs(5),

@@ -20,7 +20,7 @@ use sqlx::{ConnectOptions, Connection, Row, SqliteConnection};
 use store::conformance::jid;
 use store::{ErrorKind, Page, Query, SearchPage, Seek, Subscription};
 use support::{Directory, Tokio, open, runtime};
-use throng_store_sql::{Options, SqlStores};
+use throng_store_sql::{Found, Options, SqlStores};
 use tokio::runtime::Handle;
 
 async fn connect(file: &Path) -> SqliteConnection {
@@ -105,6 +105,61 @@ fn newer_schemas_are_refused() {
         text.starts_with("the database DIR/throng.db has schema 9999, but this program knows only up to"),
         "{text}"
     );
+}
+
+/// All files of a folder with their lengths.
+fn tree(folder: &Path) -> Vec<(std::path::PathBuf, u64)> {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let mut all: Vec<_> = entries.map(|entry| (entry.path(), entry.metadata().unwrap().len())).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn looking_at_a_database_changes_nothing_and_says_what_opening_would() {
+    let directory = Directory::new();
+    let url = format!("sqlite:{}", directory.file().display());
+    let look = || {
+        let before = tree(&directory.0);
+        let found = runtime().block_on(throng_store_sql::inspect(&url));
+        assert_eq!(tree(&directory.0), before);
+        found
+    };
+    assert_eq!(look().unwrap(), Found::Nothing);
+    let store = runtime().block_on(open(&directory.file(), &Options::default())).unwrap();
+    runtime().block_on(store.close());
+    let Found::Schema { version, newest } = look().unwrap() else { panic!("a schema") };
+    assert!(version == newest && version >= 2);
+    // With a journal, as a program that was killed leaves it.
+    let line = runtime().block_on(async {
+        let mut line = connect(&directory.file()).await;
+        let sql = "PRAGMA journal_mode = WAL; DELETE FROM throng_schema WHERE version > 1";
+        sqlx::raw_sql(sql).execute(&mut line).await.unwrap();
+        line
+    });
+    assert_eq!(look().unwrap(), Found::Schema { version: 1, newest });
+    runtime().block_on(line.close()).unwrap();
+    runtime().block_on(script(&directory.file(), "INSERT INTO throng_schema VALUES (9999, 'future', 0)"));
+    assert!(look().unwrap_err().to_string().contains("has schema 9999, but this program knows only up to"));
+    runtime().block_on(script(&directory.file(), "DROP TABLE throng_schema"));
+    assert!(look().unwrap_err().to_string().contains("holds the tables of another program"));
+    std::fs::write(directory.file(), "I am no database, but long enough to be one.".repeat(99)).unwrap();
+    assert!(look().unwrap_err().to_string().contains("the file is not a database"));
+}
+
+#[test]
+fn a_database_is_made_only_where_that_is_allowed() {
+    let directory = Directory::new();
+    let options = Options { create: false, ..Options::default() };
+    let missing =
+        || runtime().block_on(open(&directory.file(), &options)).err().map(|error| error.to_string());
+    let expected = Some(format!("there is no database {}", directory.file().display()));
+    assert_eq!(missing(), expected);
+    assert!(!directory.file().exists());
+    std::fs::write(directory.file(), "").unwrap();
+    assert_eq!(missing(), expected, "an empty file is none");
+    runtime().block_on(async { open(&directory.file(), &Options::default()).await.unwrap().close().await });
+    assert_eq!(missing(), None);
 }
 
 #[test]

@@ -61,10 +61,15 @@ pub(crate) fn path(url: &str) -> Result<PathBuf, StoreError> {
     Ok(PathBuf::from(path))
 }
 
-/// Says in one sentence why a file cannot be a database, and makes it if it is not there.
-pub(crate) fn prepare(path: &Path) -> Result<(), StoreError> {
+/// Says in one sentence why a file cannot be a database, and makes it if it is not there and may be made.
+pub(crate) fn prepare(path: &Path, create: bool) -> Result<(), StoreError> {
     let shown = path.display();
     let setup = |message: String| StoreError::new(ErrorKind::Setup, message);
+    // An empty file is what a start that failed leaves.
+    let is_there = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
+    if !create && !is_there {
+        return Err(setup(format!("there is no database {shown}")));
+    }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
         return Err(setup(format!("the directory {} of the database does not exist", parent.display())));

@@ -1,0 +1,91 @@
+//! Looks at a database without changing anything: no file is made, no schema brought up to date, no journal folded in.
+//!
+//! Left out: whether its pages are sound, which takes as long as reading all of it.
+//!
+//! The trap: SQLite in WAL mode makes two files beside the database also for those who only read. So a database without a
+//! journal is opened as one that nobody changes (`immutable`); one with a journal has those files already.
+use std::path::Path;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, Row};
+use store::{ErrorKind, StoreError};
+
+use crate::dialect::{Dialect, sqlite};
+use crate::{fault, migrate};
+
+/// What a look at a database found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// There is none; opening would make one.
+    Nothing,
+    /// A database of this program. Opening would bring it from its schema to the newest.
+    Schema {
+        /// The schema that it has.
+        version: u64,
+        /// The schema that this program makes of it.
+        newest: u64,
+    },
+}
+
+/// Looks at the database of a storage address.
+///
+/// # Errors
+/// `Setup` with one sentence where opening it would fail, as far as that can be seen.
+pub async fn inspect(url: &str) -> Result<Found, StoreError> {
+    let path = crate::file(url)?;
+    let shown = format!("the database {}", path.display());
+    if path.is_dir() {
+        return Err(setup(format!("{} is a directory, not a database", path.display())));
+    }
+    match std::fs::metadata(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) => return Err(setup(format!("{shown} cannot be read")).because(error)),
+        Ok(file) if file.len() == 0 => return Ok(Found::Nothing),
+        Ok(_) => {}
+    }
+    let read = look(&path).await;
+    let about = |error| {
+        let error = fault::classify(error);
+        StoreError::new(error.kind, format!("{shown} cannot be used")).because(error)
+    };
+    let (tables, version) = read.map_err(about)?;
+    if tables.is_empty() {
+        return Ok(Found::Nothing);
+    }
+    let Some(version) = version else {
+        return Err(setup(format!("{shown} holds the tables of another program")));
+    };
+    let newest = migrate::SQLITE.len() as u64;
+    if version > newest {
+        return Err(setup(migrate::newer(&shown, version, migrate::SQLITE)));
+    }
+    Ok(Found::Schema { version, newest })
+}
+
+/// The names of its tables, and the schema if it is one of ours.
+async fn look(path: &Path) -> Result<(Vec<String>, Option<u64>), sqlx::Error> {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-wal");
+    let journal = std::fs::metadata(Path::new(&journal)).is_ok_and(|file| file.len() > 0);
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(false)
+        .read_only(true)
+        .immutable(!journal)
+        .disable_statement_logging();
+    let mut line: SqliteConnection = options.connect().await?;
+    let rows = sqlx::query(sqlite::SqliteDialect.tables()).fetch_all(&mut line).await?;
+    let tables = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>()?;
+    let mut version = None;
+    if tables.iter().any(|table| table == migrate::TABLE) {
+        let sql = "SELECT coalesce(max(version), 0) FROM throng_schema";
+        let number: i64 = sqlx::query(sql).fetch_one(&mut line).await?.try_get(0)?;
+        version = Some(u64::try_from(number).unwrap_or_default());
+    }
+    line.close().await?;
+    Ok((tables, version))
+}
+
+fn setup(message: String) -> StoreError {
+    StoreError::new(ErrorKind::Setup, message)
+}
