@@ -17,21 +17,28 @@
 
 mod support;
 
+mod account_floods;
 mod another_domain;
+mod answer_spoofing;
 mod authorization_identity;
 mod billion_laughs;
+mod caps_poisoning;
+mod client_certificate_names;
 mod colliding_names;
 mod compression_bomb;
 mod disguised_names;
 mod forged_carbon;
 mod forged_sender;
 mod http_path_traversal;
+mod look_alike_names;
 mod parallel_guesses;
 mod pipelined_before_tls;
+mod presence_leak;
 mod probed_roster;
 mod resumption_of_another;
 mod scram_downgrade;
 mod second_header;
+mod smuggled_bytes;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,0 +1,79 @@
+//! Features of clients, planted under somebody else's hash.
+//!
+//! Done: a client announces the hash that another client's software has (XEP-0115) and answers the server's question with other
+//! features; announces it in the old format without a hash function; answers late, twice, from another address.
+//!
+//! Rule: XEP-0115 section 5.4 and 9.1; ejabberd's cache took what the old format said (release 26.07), Openfire took malformed
+//! answers (OF-3218).
+//!
+//! Right: an answer is believed only if it hashes to what was announced. After a wrong answer the next client with the
+//! hash is asked, and after a right one nobody.
+
+use testkit::wire::{Client, Seen};
+
+use crate::support::{bare, pair, wire};
+
+// The example of XEP-0115 section 5.2.
+const HASH: &str = "QgayPKawpkPSDYmwT/WM94uAlu0=";
+const GOOD: &str = "<identity category='client' type='pc' name='Exodus 0.9.1'/><feature var='http://jabber.org/protocol/caps'/>\
+                    <feature var='http://jabber.org/protocol/disco#info'/><feature var='http://jabber.org/protocol/disco#items'/>\
+                    <feature var='http://jabber.org/protocol/muc'/>";
+
+async fn announce(client: &mut Client, extra: &str) -> Vec<Seen> {
+    client
+        .send(format!(
+            "<presence><c xmlns='http://jabber.org/protocol/caps' {extra} node='http://code.google.com/p/exodus' ver='{HASH}'/></presence>"
+        ))
+        .await;
+    let own = bare(client);
+    let seen = client.sync().await;
+    seen.into_iter()
+        .filter(|one| {
+            one.name() == "iq" && one.attr("from").is_none_or(|from| from == own || from == "example.com")
+        })
+        .collect()
+}
+
+async fn answer(client: &mut Client, question: &Seen, features: &str) {
+    let (id, to) = (question.attr("id").unwrap(), question.attr("from").unwrap_or_else(|| bare(client)));
+    client
+        .send(format!(
+            "<iq type='result' id='{id}' to='{to}'><query xmlns='http://jabber.org/protocol/disco#info' \
+             node='http://code.google.com/p/exodus#{HASH}'>{features}</query></iq>"
+        ))
+        .await;
+    client.sync().await;
+}
+
+#[tokio::test]
+async fn a_lie_is_not_remembered_for_others() {
+    let lies = [
+        "<identity category='client' type='pc' name='Exodus 0.9.1'/><feature var='evil+notify'/>".to_owned(),
+        format!("{GOOD}<feature var='evil+notify'/>"),
+        GOOD.replace("Exodus 0.9.1", "Exodus 0.9.1&lt;evil+notify"),
+        String::new(),
+        GOOD.repeat(2),
+    ];
+    for lie in lies {
+        let wire = wire();
+        let (mut mallory, mut juliet) = pair(&wire).await;
+        let asked = announce(&mut mallory, "hash='sha-1'").await;
+        assert_eq!(asked.len(), 1, "the first with a hash is asked: {asked:?}");
+        answer(&mut mallory, &asked[0], &lie).await;
+        // An answer of two times the right one is none either; so the next client is asked, and believed.
+        let asked = announce(&mut juliet, "hash='sha-1'").await;
+        assert_eq!(asked.len(), 1, "{lie}: the lie was believed");
+        answer(&mut juliet, &asked[0], GOOD).await;
+        let mut third = wire.login("juliet", "third").await;
+        assert_eq!(announce(&mut third, "hash='sha-1'").await, [], "{lie}: a verified answer is kept");
+    }
+}
+
+#[tokio::test]
+async fn what_stands_for_nothing_is_not_asked_for() {
+    let wire = wire();
+    let (mut mallory, _juliet) = pair(&wire).await;
+    for extra in ["", "ext='evil'", "hash=''", "hash='md2'", "hash='none'"] {
+        assert_eq!(announce(&mut mallory, extra).await, [], "{extra}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Presence that goes to more than it was meant for.
+//!
+//! Done: a user sends directed presence to one who is no contact, then changes and ends presence; a user who was refused, or
+//! whose subscription was taken back, listens, probes, and asks for last activity and resources.
+//!
+//! Rule: RFC 6121 sections 4.6.3 to 4.6.6, 4.3.2 and 8.5; XEP-0012 section 4.
+//!
+//! Right: a broadcast reaches subscribers only; who got directed presence gets that and its end; after the subscription nothing
+//! arrives, and a probe tells as much as one for an account that does not exist.
+
+use testkit::wire::{Client, Seen, Wire};
+
+use crate::support::{Way, ask, befriend, wire};
+
+async fn available(wire: &Wire, name: &str) -> Client {
+    wire.user(name).await;
+    let mut client = wire.login(name, "x").await;
+    client.send("<presence/>").await;
+    client.sync().await;
+    client
+}
+
+/// What of this comes from a user.
+fn of<'a>(seen: &'a [Seen], user: &str) -> Vec<&'a Seen> {
+    seen.iter().filter(|one| one.attr("from").is_some_and(|from| from.starts_with(user))).collect()
+}
+
+#[tokio::test]
+async fn directed_presence_and_its_end_are_all_that_a_stranger_gets() {
+    for way in Way::ALL {
+        let wire = way.wire();
+        let (mut romeo, mut mallory) = (available(&wire, "romeo").await, available(&wire, "mallory").await);
+        romeo.send("<presence to='mallory@example.com'><status>hello</status></presence>").await;
+        romeo.send("<presence><show>away</show><status>secret</status></presence>").await;
+        romeo.send("<presence to='nobody@example.com'/>").await;
+        romeo.sync().await;
+        let seen = mallory.sync().await;
+        assert_eq!(of(&seen, "romeo@").len(), 1, "{way:?}: {seen:?}");
+        romeo.send("<presence type='unavailable'><status>good bye</status></presence>").await;
+        romeo.send("<presence><status>back</status></presence>").await;
+        romeo.sync().await;
+        let seen = mallory.sync().await;
+        let kinds: Vec<_> = of(&seen, "romeo@").iter().map(|one| one.attr("type")).collect();
+        assert_eq!(kinds, [Some("unavailable".to_owned())], "{way:?}");
+        assert!(seen.iter().all(|one| !one.has("back") && !one.has("secret")), "{way:?}: {seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_that_was_taken_back_is_over_at_once() {
+    let wire = wire();
+    let (mut romeo, mut mallory) = (available(&wire, "romeo").await, available(&wire, "mallory").await);
+    befriend(&mut romeo, &mut mallory).await;
+    romeo.send("<presence type='unsubscribed' to='mallory@example.com'/>").await;
+    romeo.sync().await;
+    mallory.sync().await;
+    romeo.send("<presence><status>secret</status></presence>").await;
+    romeo.sync().await;
+    mallory.send("<presence type='probe' to='romeo@example.com'/>").await;
+    mallory.send("<presence type='probe' to='romeo@example.com/x'/>").await;
+    let seen = mallory.sync().await;
+    assert!(
+        of(&seen, "romeo@").iter().all(|one| one.attr("type").is_some() && !one.has("secret")),
+        "{seen:?}"
+    );
+}
+
+#[tokio::test]
+async fn nobody_learns_whether_an_account_is_there_or_connected() {
+    let wire = wire();
+    let mut mallory = available(&wire, "mallory").await;
+    let _online = available(&wire, "online").await;
+    wire.user("offline").await;
+    let mut answers = Vec::new();
+    for name in ["online", "offline", "nobody"] {
+        let mut all = Vec::new();
+        for to in
+            [format!("{name}@example.com"), format!("{name}@example.com/x"), format!("{name}@example.com/y")]
+        {
+            for payload in [
+                "<query xmlns='jabber:iq:last'/>",
+                "<query xmlns='jabber:iq:version'/>",
+                "<query xmlns='http://jabber.org/protocol/disco#info'/>",
+                "<query xmlns='http://jabber.org/protocol/disco#items'/>",
+                "<vCard xmlns='vcard-temp'/>",
+                "<ping xmlns='urn:xmpp:ping'/>",
+                "<time xmlns='urn:xmpp:time'/>",
+                "<query xmlns='jabber:iq:private'><x xmlns='urn:x'/></query>",
+                "<query xmlns='jabber:iq:roster'/>",
+                "<blocklist xmlns='urn:xmpp:blocking'/>",
+                "<unknown xmlns='urn:unknown'/>",
+            ] {
+                let request = format!("<iq type='get' to='{to}' id='q'>{payload}</iq>");
+                let answer = ask(&mut mallory, "q", &request).await;
+                all.push(format!("{payload}: {}", answer.0.replace(&format!("{name}@"), "NAME@")));
+            }
+        }
+        mallory.send(format!("<presence type='probe' to='{name}@example.com'/>")).await;
+        for seen in mallory.sync().await {
+            all.push(seen.0.replace(&format!("{name}@"), "NAME@"));
+        }
+        answers.push(all);
+    }
+    assert_eq!(answers[0], answers[1], "connected or not");
+    assert_eq!(answers[1], answers[2], "there or not");
+}
