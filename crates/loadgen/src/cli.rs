@@ -189,6 +189,9 @@ struct Crew {
     /// What workers of other machines must know. Default: a random one, which is printed.
     #[arg(long, env = TOKEN, hide_env_values = true)]
     token: Option<String>,
+    /// File of the salts that the server uses (SCRAM): keys are derived before the start, and new salts are added.
+    #[arg(long, value_name = "FILE")]
+    salts: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Default)]

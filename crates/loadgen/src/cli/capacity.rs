@@ -14,6 +14,7 @@ use super::search::{End, Outcome, Search};
 use super::{By, Capacity, Failure, Run, out, plan};
 use crate::clock;
 use crate::control::interrupt::Interrupts;
+use crate::control::salts::Book;
 use crate::measure::{Counter, Timing};
 use crate::plan::Time;
 use crate::report;
@@ -78,13 +79,15 @@ pub(super) fn capacity(asked: &Capacity) -> Result<(), Failure> {
     let directory = once::directory(&base.output, &format!("capacity-{name}"), clock::unix_seconds());
     once::writable(&directory)?;
     let interrupts = Interrupts::listen()?;
+    // What one probe learns of the server's salts spares the next one the same derivations under load.
+    let mut book = None;
     let mut probes = Vec::new();
     let mut label = String::new();
     while let Some(value) = search.next() {
         let mut probe = base.clone();
         apply(&mut probe, asked.by, value, connections)?;
         probe.output.out = Some(directory.join(format!("probe-{:02}-{value}", probes.len() + 1)));
-        let run = run_one(&probe, &interrupts)?;
+        let run = run_one(&probe, &mut book, &interrupts)?;
         label.clone_from(&run.about.label);
         if interrupts.count() > 0 {
             break;
@@ -149,10 +152,13 @@ fn apply(run: &mut Run, by: By, value: u64, connections: u32) -> Result<(), Fail
     Ok(())
 }
 
-fn run_one(probe: &Run, interrupts: &Interrupts) -> Result<model::Run, Failure> {
+fn run_one(probe: &Run, book: &mut Option<Book>, interrupts: &Interrupts) -> Result<model::Run, Failure> {
     let given = plan::read(probe)?;
-    let setup = once::setup(probe, given)?;
+    let mut setup = once::setup(probe, given)?;
+    let shared = book.get_or_insert_with(|| setup.salts.take().unwrap_or_default());
+    setup.salts = Some(shared.clone());
     let run = perform(setup, probe, interrupts)?;
+    once::keep(probe, Some(shared));
     if let Some(out) = &probe.output.out {
         report::write(out, &run)?;
     }

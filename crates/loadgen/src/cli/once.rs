@@ -10,6 +10,7 @@ use crate::clock;
 use crate::control::drive::{self, Moment, Setup, Watch, drive};
 use crate::control::handshake;
 use crate::control::interrupt::Interrupts;
+use crate::control::salts::Book;
 use crate::control::worker;
 use crate::host::{self, Host};
 use crate::measure::Counter;
@@ -24,7 +25,9 @@ pub(super) fn run(asked: &Run) -> Result<(), Failure> {
     let directory = directory(&asked.output, &setup.about.plan, clock::unix_seconds());
     writable(&directory)?;
     let interrupts = Interrupts::listen()?;
+    let book = setup.salts.clone();
     let run = perform(setup, asked, &interrupts)?;
+    keep(asked, book.as_ref());
     let paths = report::write(&directory, &run)?;
     let nothing = !run.totals.counters.contains_key(Counter::Logins.name()) && run.about.end != "finished";
     if asked.output.json {
@@ -122,6 +125,7 @@ pub(super) fn setup(asked: &Run, given: Given) -> Result<Setup, Failure> {
         None => workers_needed(&given.plan, &facts).count,
     };
     let about = about(asked, &given);
+    let salts = book(asked, &given)?;
     Ok(Setup {
         plan: given.plan,
         about,
@@ -130,7 +134,25 @@ pub(super) fn setup(asked: &Run, given: Given) -> Result<Setup, Failure> {
         expect: if listen.is_some() { asked.crew.expect } else { 0 },
         token: asked.crew.token.clone().unwrap_or_default(),
         host,
+        salts,
     })
+}
+
+/// The salts that are known of the plan's accounts; `None` where nobody asks for them.
+fn book(asked: &Run, given: &Given) -> Result<Option<Book>, Failure> {
+    let Some(path) = &asked.crew.salts else { return Ok(None) };
+    let book = Book::read(path).map_err(Failure::Usage)?;
+    book.for_domain(&given.plan.accounts.domain).map_err(Failure::Usage)?;
+    Ok(Some(book))
+}
+
+/// Writes down what was learned. A file that cannot be written takes nothing from the run.
+pub(super) fn keep(asked: &Run, book: Option<&Book>) {
+    if let (Some(path), Some(book)) = (&asked.crew.salts, book)
+        && let Err(error) = book.write(path)
+    {
+        out::error(&format!("throng load: {error:#}"));
+    }
 }
 
 /// What is known to go wrong. With other machines in the run this one need not have it all.
@@ -166,6 +188,7 @@ fn about(asked: &Run, given: &Given) -> About {
         label: asked.output.label.clone().unwrap_or_else(|| given.target.clone()),
         started: clock::unix_seconds(),
         connections: plan.options.connections,
+        roster: given.preparation.as_ref().map(|wanted| wanted.roster),
         security: plan.target.security.name().to_owned(),
         time_scale: asked.shape.time_scale,
         acceptable_ms: plan.options.acceptable_ms,

@@ -13,6 +13,7 @@ use super::plan::Given;
 use super::{Failure, Prepare, out, plan};
 use crate::clock;
 use crate::control::interrupt::Interrupts;
+use crate::control::salts::Book;
 use crate::measure::{Counter, Timing};
 use crate::plan::{
     AccountSource, Accounts, Destination, Options, Phase, Plan, Preparation, PresenceKind, Security, Session,
@@ -55,12 +56,16 @@ pub(super) fn prepare(asked: &Prepare) -> Result<(), Failure> {
         stages.push(subscribe(&given.plan, &accounts, rate, around));
         stages.push(accept(&given.plan, &accounts, rate));
     }
+    let book = Book::default();
     for plan in stages {
         let name = plan.name.clone();
         out::error(&format!("{}: {}", name, plan.title));
         let stage = Given { plan, preparation: None, target: given.target.clone() };
-        let setup = once::setup(&base, stage)?;
+        let mut setup = once::setup(&base, stage)?;
+        // The third stage has the accounts of the second.
+        let shared = setup.salts.get_or_insert_with(|| book.clone()).clone();
         let run = perform(setup, &base, &interrupts)?;
+        once::keep(&base, Some(&shared));
         report::write(&directory.join(&name), &run)?;
         summary(&name, &run)?;
         if interrupts.count() > 0 {

@@ -9,7 +9,7 @@
 
 use super::ledger;
 use super::merge::Merger;
-use super::message::{Command, Final, Report};
+use super::message::{Command, Final, Report, Salt};
 use super::warn;
 use crate::measure::{Counter, Gauge, Snapshot};
 use crate::report::model::Run;
@@ -76,6 +76,7 @@ pub(crate) struct Conductor {
     commands: Vec<(u16, Command)>,
     /// Sentences of the course itself, before those that follow from the figures.
     warnings: Vec<String>,
+    salts: Vec<Salt>,
     failed: Option<String>,
     interrupted: bool,
 }
@@ -94,6 +95,7 @@ impl Conductor {
             end_us: None,
             commands: Vec::new(),
             warnings: Vec::new(),
+            salts: Vec::new(),
             failed: None,
             interrupted: false,
         }
@@ -102,6 +104,11 @@ impl Conductor {
     /// Commands that have come up, by worker.
     pub(crate) fn take_commands(&mut self) -> Vec<(u16, Command)> {
         std::mem::take(&mut self.commands)
+    }
+
+    /// What the workers have learned of the server's salts.
+    pub(crate) fn take_salts(&mut self) -> Vec<Salt> {
+        std::mem::take(&mut self.salts)
     }
 
     /// Nothing more comes.
@@ -239,6 +246,7 @@ impl Conductor {
 
     fn last(&mut self, worker: u16, mut last: Final, now: u64) {
         let snapshot = std::mem::take(&mut last.snapshot);
+        self.salts.append(&mut last.salts);
         self.snapshot(worker, snapshot, now);
         let after = self.merger.newest(worker).unwrap_or(0).saturating_add(1);
         let state = &mut self.workers[usize::from(worker)];

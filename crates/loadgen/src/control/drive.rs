@@ -17,6 +17,7 @@ use super::interrupt::Interrupts;
 use super::local::Local;
 use super::merge::Merger;
 use super::message::Assignment;
+use super::salts::Book;
 use super::shard;
 use crate::clock;
 use crate::host::{Host, Sampler};
@@ -49,6 +50,8 @@ pub(crate) struct Setup {
     pub(crate) token: String,
     /// What is watched of the server.
     pub(crate) host: Host,
+    /// Salts of earlier runs, and where those of this one go; `None`: nobody asks for them.
+    pub(crate) salts: Option<Book>,
 }
 
 /// Who is told about the run while it goes on.
@@ -175,7 +178,7 @@ pub(crate) fn conduct(
     watch: &mut dyn Watch,
     interrupts: &Interrupts,
 ) -> Result<Run> {
-    let Setup { mut plan, about, host, .. } = setup;
+    let Setup { mut plan, about, host, salts, .. } = setup;
     let own = handshake::machine();
     let hellos: Vec<_> = joined.iter().map(|worker| worker.hello.clone()).collect();
     let owners = shard::owners(&hellos, plan.options.connections)?;
@@ -192,6 +195,11 @@ pub(crate) fn conduct(
     let course =
         Course { drain_us: plan.options.drain_ms * 1_000, start_in_us: START_IN_US, owners: owners.clone() };
     let mut conductor = Conductor::new(merger, course, clock::now_us());
+    let known = salts.as_ref().map(|book| book.of(&plan.accounts)).unwrap_or_default();
+    if !known.is_empty() {
+        watch.line(&format!("{} keys are derived before the start", known.len()));
+    }
+    let accounts = salts.is_some().then(|| plan.accounts.clone());
     let mut members = Vec::new();
     for ((number, worker), sources) in (0_u16..).zip(joined).zip(sources) {
         let assignment = Assignment {
@@ -201,6 +209,12 @@ pub(crate) fn conduct(
             clocks: clocks.clone(),
             run: u32::from_ne_bytes(stamp),
             sources,
+            salts: known
+                .iter()
+                .filter(|salt| owners[salt.user as usize % owners.len()] == number)
+                .cloned()
+                .collect(),
+            learn: salts.is_some(),
         };
         members.push(Member::new(number, worker, assignment, events.clone())?);
     }
@@ -212,6 +226,9 @@ pub(crate) fn conduct(
     if !conductor.started() {
         let why = conductor.failed().unwrap_or("interrupted before the run began").to_owned();
         bail!(why);
+    }
+    if let (Some(book), Some(accounts)) = (&salts, &accounts) {
+        book.learn(accounts, conductor.take_salts());
     }
     Ok(conductor.finish(clock::now_us()))
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::Snapshot;
 use crate::plan::Plan;
+use crate::sasl::Hash;
 
 /// From the controller to a worker, once it has joined.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +24,25 @@ pub struct Assignment {
     pub run: u32,
     /// Source addresses for this worker, instead of the plan's.
     pub sources: Vec<std::net::IpAddr>,
+    /// Salts of this worker's users that an earlier run has learned: their keys are derived before the start.
+    #[serde(default)]
+    pub salts: Vec<Salt>,
+    /// Salts are wanted in the last report.
+    #[serde(default)]
+    pub learn: bool,
+}
+
+/// What a server uses to salt the password of one account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Salt {
+    /// The account's number in the plan.
+    pub user: u32,
+    /// The hash function of SCRAM.
+    pub hash: Hash,
+    /// The salt.
+    pub salt: Vec<u8>,
+    /// The iteration count.
+    pub iterations: u32,
 }
 
 /// From the controller to a worker during the run.
@@ -85,4 +105,7 @@ pub struct Final {
     pub arrived_gone: Vec<(u32, u32)>,
     /// Pairs of users whose order could no longer be checked, since too many messages were under way.
     pub unchecked_order: u64,
+    /// Salts that the server has used, where they are wanted.
+    #[serde(default)]
+    pub salts: Vec<Salt>,
 }

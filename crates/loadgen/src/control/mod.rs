@@ -15,6 +15,7 @@ pub(crate) mod link;
 pub(crate) mod local;
 pub(crate) mod merge;
 pub mod message;
+pub(crate) mod salts;
 pub(crate) mod shard;
 #[cfg(test)]
 mod sockets;

@@ -67,6 +67,7 @@ fn setup() -> Setup {
         expect: 0,
         token: TOKEN.to_owned(),
         host: Host::default(),
+        salts: None,
     }
 }
 

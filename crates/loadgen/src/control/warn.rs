@@ -1,7 +1,8 @@
 //! What a reader must know before believing the figures, as sentences: was the generator itself the limit?
 
-use crate::measure::Timing;
+use crate::measure::{Counter, Timing};
 use crate::report::model::Run;
+use crate::report::verdict::LATE_KEYS;
 
 /// Lateness at p99 beyond this means that latencies hold the generator's own queueing. Microseconds.
 const LATE_US: u64 = 5_000;
@@ -24,6 +25,7 @@ pub(crate) fn of(run: &Run) -> Vec<String> {
     let mut found = Vec::new();
     found.extend(late(run));
     found.extend(busy(run));
+    found.extend(keys(run));
     for (kind, sentence) in LIMITS {
         if let Some(count) = run.totals.errors.get(*kind) {
             found.push(format!("The generator is the limit: {sentence} ({} times)", count.total));
@@ -57,6 +59,19 @@ fn late(run: &Run) -> Option<String> {
         lateness(&worst.timings) as f64 / 1_000.0,
         worst.at
     ))
+}
+
+fn keys(run: &Run) -> Option<String> {
+    let waits = run.totals.timings.get(Timing::Derive.name())?.summary;
+    let total = |counter: Counter| run.totals.counters.get(counter.name()).map_or(0, |c| c.total);
+    (waits.p99 > LATE_KEYS).then(|| {
+        format!(
+            "The generator derived {} keys for logins (SCRAM, a salt for each account), {:.1} s of its CPU, and logins waited up to {:.1} s for them: the pace of logins is the generator's and not the server's; --salts FILE lets the next run derive before it starts, a lower --rate or more machines (--listen) help as well",
+            total(Counter::KeysDerived) - total(Counter::KeysAhead).min(total(Counter::KeysDerived)),
+            total(Counter::KeysCpu) as f64 / 1e6,
+            waits.max as f64 / 1e6
+        )
+    })
 }
 
 fn busy(run: &Run) -> Option<String> {
@@ -111,6 +126,29 @@ mod tests {
         );
         let idle = Run { seconds: vec![second(0, 6_000, 0.1)], ..Run::default() };
         assert!(of(&idle)[0].contains("not the CPU of the workers"));
+    }
+
+    #[test]
+    fn logins_that_wait_for_keys_are_the_generators_pace() {
+        use crate::report::model::TimingTotal;
+        let mut run = Run::default();
+        let summary = Summary { count: 9, p99: LATE_KEYS, max: 2_000_000, ..Summary::default() };
+        run.totals
+            .timings
+            .insert("key_derivation".to_owned(), TimingTotal { summary, ..TimingTotal::default() });
+        assert_eq!(of(&run), [""; 0]);
+        if let Some(total) = run.totals.timings.get_mut("key_derivation") {
+            total.summary.p99 += 1;
+        }
+        for (name, total) in [("keys_derived", 9), ("keys_ahead", 2), ("keys_cpu_us", 31_000_000)] {
+            run.totals.counters.insert(name.to_owned(), CounterTotal { total, ..CounterTotal::default() });
+        }
+        let found = of(&run);
+        assert!(
+            found[0].starts_with("The generator derived 7 keys") && found[0].contains("31.0 s"),
+            "{found:?}"
+        );
+        assert!(found[0].contains("waited up to 2.0 s") && found[0].contains("--salts"), "{found:?}");
     }
 
     #[test]

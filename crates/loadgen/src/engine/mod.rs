@@ -5,12 +5,15 @@
 //! Its bytes go over one socket ([`connection`]), in frames on it ([`websocket`]), or over two with requests ([`bosh`]).
 //! Messages are numbered and accounted for exactly ([`stamp`], [`tally`]).
 //!
-//! Left out: threads. A second core is used by a second worker. Trap: everything here shares one thread, so whatever takes
+//! Keys for SCRAM are derived on threads of their own ([`derive`]).
+//!
+//! Left out: other threads. A second core is used by a second worker. Trap: everything here shares one thread, so whatever takes
 //! long makes all users late; the loop's own turn is measured and reported for that reason.
 
 mod arrivals;
 mod bosh;
 mod connection;
+mod derive;
 mod destination;
 mod input;
 mod management;
@@ -58,6 +61,7 @@ pub fn run(assignment: Assignment, port: &mut dyn Port) -> Result<()> {
             return Err(error);
         }
     };
+    engine.derive_ahead();
     port.send(Report::Ready { rss: crate::host::own_rss() })?;
     engine.run(port)
 }

@@ -16,7 +16,7 @@ use super::user::{Features, LOGGED_IN, MANAGEABLE, PAUSED, SESSION_OPEN, Wait};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
 use crate::plan::{AccountSource, Text, Transport};
-use crate::sasl::{Binding, Exchange, Mechanism, choose, from_base64, to_base64};
+use crate::sasl::{Binding, Exchange, Mechanism, SaslError, choose, from_base64, to_base64};
 
 const SASL: &str = "urn:ietf:params:xml:ns:xmpp-sasl";
 const SM: &str = "urn:xmpp:sm:3";
@@ -238,32 +238,46 @@ impl Engine {
             let kind = format!("login:{condition}");
             return self.login_failed(slot, &kind, &format!("the server refuses the login: {condition}"));
         }
-        let text = tree.root().text();
+        let data = match from_base64(tree.root().text().trim()) {
+            Ok(data) => data,
+            Err(error) => return self.login_failed(slot, "login:sasl", &error.to_string()),
+        };
         let login = user.login.get_or_insert_default();
         let Some(exchange) = &mut login.exchange else { return };
-        let result = from_base64(text.trim()).and_then(|data| {
-            if name == "challenge" {
-                exchange.challenge(&data, &mut self.keys).map(Some)
-            } else {
-                exchange.success(&data).map(|()| None)
+        if login.challenge.is_some() {
+            return self.login_failed(slot, "login:sasl", &SaslError::Unexpected.to_string());
+        }
+        if name == "challenge" {
+            return match exchange.missing(&data, &self.keys) {
+                Some(derivation) => self.derive(slot, data, derivation),
+                None => self.answer_challenge(slot, &data),
+            };
+        }
+        match exchange.success(&data) {
+            Ok(()) => {
+                let since = login.since;
+                login.exchange = None;
+                self.record.time(Timing::Authenticate, now.saturating_sub(since));
+                self.record.add(Counter::AuthenticateBytes, self.answer_bytes as u64);
+                self.judge(slot, now.saturating_sub(since));
+                self.open_stream(slot);
             }
-        });
-        match result {
-            Ok(Some(answer)) => {
+            Err(error) => self.login_failed(slot, "login:sasl", &error.to_string()),
+        }
+    }
+
+    /// Answers a challenge whose key is there.
+    pub(super) fn answer_challenge(&mut self, slot: u32, challenge: &[u8]) {
+        let user = &mut self.users[slot as usize];
+        let Some(exchange) = user.login.as_mut().and_then(|login| login.exchange.as_mut()) else { return };
+        match exchange.challenge(challenge, &mut self.keys) {
+            Ok(answer) => {
                 let mut response = String::with_capacity(256);
                 response.push_str("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>");
                 to_base64(&answer, "", &mut response);
                 response.push_str("</response>");
                 user.out.extend_from_slice(response.as_bytes());
                 self.touch(slot);
-            }
-            Ok(None) => {
-                let since = login.since;
-                login.exchange = None;
-                self.record.time(Timing::Authenticate, now - since);
-                self.record.add(Counter::AuthenticateBytes, self.answer_bytes as u64);
-                self.judge(slot, now - since);
-                self.open_stream(slot);
             }
             Err(error) => self.login_failed(slot, "login:sasl", &error.to_string()),
         }

@@ -10,6 +10,7 @@ use rustix::event::{Timespec, epoll};
 
 use super::Port;
 use super::arrivals::Arrivals;
+use super::derive::{Pool, threads};
 use super::names::Names;
 use super::online::Online;
 use super::program::Program;
@@ -18,7 +19,7 @@ use super::tally::Tally;
 use super::timers::Timers;
 use super::user::{APPEARING, AVAILABLE, CLOSED, LOGGED_IN, NOBODY, PAUSED, SLOW, User, Wait};
 use crate::clock::{cpu_us, now_us};
-use crate::control::message::{Assignment, Command, Final, Report};
+use crate::control::message::{Assignment, Command, Final, Report, Salt};
 use crate::measure::{Counter, Gauge, Recorder, Timing};
 use crate::plan::{Plan, Security, Transport};
 use crate::sasl::Keys;
@@ -28,6 +29,8 @@ use crate::socket::{Identity, Scratch, TlsClient, TlsOptions, Trust};
 const BURST: usize = 256;
 /// Data of the epoll entry of the controller's connection.
 const PORT: u64 = u64::MAX;
+/// Data of the epoll entry of the threads that derive keys.
+const DERIVED: u64 = u64::MAX - 1;
 /// How long peers have to end their streams after ours, microseconds.
 const CLOSING: u64 = 10_000_000;
 
@@ -63,6 +66,9 @@ pub(super) struct Engine {
     pub(super) input: Vec<u8>,
     pub(super) tls: Option<TlsClient>,
     pub(super) keys: Keys,
+    pub(super) pool: Pool,
+    /// Salts that the server has used, where they are wanted.
+    pub(super) salts: hashbrown::HashMap<u32, Salt>,
     /// Of each session: the engine asks for STARTTLS where it is offered.
     pub(super) negotiating: Vec<bool>,
     pub(super) timers: Timers,
@@ -150,6 +156,8 @@ impl Engine {
             input: Vec::new(),
             tls: if secure { Some(tls_client(plan)?) } else { None },
             keys: Keys::new(),
+            pool: Pool::new(threads(&assignment))?,
+            salts: hashbrown::HashMap::new(),
             negotiating: super::security::negotiating(&plan.sessions),
             timers: Timers::default(),
             arrivals: Arrivals::new(plan),
@@ -200,6 +208,7 @@ impl Engine {
         if let Some(fd) = port.fd() {
             epoll::add(&self.epoll, fd, epoll::EventData::new_u64(PORT), epoll::EventFlags::IN)?;
         }
+        epoll::add(&self.epoll, self.pool.fd(), epoll::EventData::new_u64(DERIVED), epoll::EventFlags::IN)?;
         let mut events = Vec::with_capacity(256);
         let mut global = 0_u64;
         loop {
@@ -221,6 +230,7 @@ impl Engine {
             for event in &events {
                 match event.data.u64() {
                     PORT => commands = true,
+                    DERIVED => self.derived(),
                     data => self.event(data, event.flags),
                 }
             }
@@ -351,6 +361,7 @@ impl Engine {
         let mut snapshot = self.record.take(self.second);
         let cpu = cpu_us();
         snapshot.cpu_us = cpu - self.cpu;
+        snapshot.keys_us = std::mem::take(&mut self.pool.cpu_us);
         self.cpu = cpu;
         snapshot.rss = crate::host::own_rss();
         snapshot.phase = self.arrivals.phase() as u16;
@@ -380,6 +391,7 @@ impl Engine {
                 .flat_map(|counts| counts.iter())
                 .collect(),
             unchecked_order: self.tally.unchecked,
+            salts: std::mem::take(&mut self.salts).into_values().collect(),
         }
     }
 

@@ -201,6 +201,8 @@ pub(crate) struct Login {
     pub(crate) attempts: u32,
     /// The stream is being resumed (XEP-0198), so after SASL comes `<resume/>`.
     pub(crate) resuming: bool,
+    /// The challenge that waits for a key, and since when.
+    pub(crate) challenge: Option<(Box<[u8]>, u64)>,
     /// The SASL mechanism that was chosen.
     pub(crate) mechanism: &'static str,
 }

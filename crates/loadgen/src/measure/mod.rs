@@ -71,6 +71,9 @@ pub struct Snapshot {
     pub phase: u16,
     /// CPU of the worker in this second, in microseconds.
     pub cpu_us: u64,
+    /// The part of it that threads for key derivation used.
+    #[serde(default)]
+    pub keys_us: u64,
     /// Resident memory of the worker in bytes.
     pub rss: u64,
     /// Lines for the log of the run, at most 100.

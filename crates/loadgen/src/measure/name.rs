@@ -73,6 +73,8 @@ names! {
         Presence = "presence", "Presence delivery";
         /// Length of whole user sessions.
         Session = "user_session", "Length of user sessions";
+        /// How long logins waited for the generator's own key derivation (SCRAM); not part of the other times.
+        Derive = "key_derivation", "Wait for the generator's own keys";
         /// How late the generator itself sent what was due.
         Lateness = "lateness", "The generator's own lateness";
         /// How long one turn of the generator's loop took: bytes may have waited so long before being read.
@@ -181,6 +183,12 @@ names! {
         RosterErrors = "roster_errors", "Failed: roster";
         /// Presence that came back as an error.
         PresenceErrors = "presence_errors", "Failed: presence";
+        /// Keys that the generator derived for SCRAM (PBKDF2): one for each salt.
+        KeysDerived = "keys_derived", "Keys derived by the generator";
+        /// The part of them that was derived before the run, from salts of an earlier one.
+        KeysAhead = "keys_ahead", "… before the run";
+        /// CPU of the derivations in the run, microseconds.
+        KeysCpu = "keys_cpu_us", "CPU for keys, µs";
         /// Things due that were not done, since the user's earlier ones still blocked the socket.
         Skipped = "skipped", "Left out, the socket being full";
     }

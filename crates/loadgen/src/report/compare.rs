@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::measure::{Counter, Gauge, Summary};
+use crate::measure::{Counter, Gauge, Summary, Timing};
 
 use super::chart::{Axis, Chart, Line, Look};
 use super::escape::escape;
@@ -16,8 +16,8 @@ use super::model::Run;
 use super::page::{frame, name};
 use super::series::{MOST_STEPS, Point, Steps, counter_title, timing_title, timings, transactions};
 use super::text::fit;
-use super::unit::{Unit, date, plain, ratio};
-use super::verdict::verdict;
+use super::unit::{Unit, date, grouped, plain, ratio};
+use super::verdict::{late, verdict};
 
 /// Columns of a name and of a run in the table.
 const NAME: usize = 34;
@@ -35,6 +35,10 @@ struct Row {
 /// Figures of runs with their ratios to the first. What no run has is left out.
 pub(super) fn text(runs: &[Run]) -> String {
     let mut text = String::new();
+    // First of all: what makes the figures below hard to compare.
+    for difference in differences(runs) {
+        let _ = writeln!(text, "! {}", plain(&difference));
+    }
     let mut line = |name: &str, cells: &[String]| {
         let cells: String = cells.iter().map(|cell| format!(" {cell:>RUN$}")).collect();
         text.push_str(format!("{}{cells}", fit(name, NAME)).trim_end());
@@ -47,27 +51,118 @@ pub(super) fn text(runs: &[Run]) -> String {
     line("Plan", &about(|run| run.about.plan.clone()));
     line("Began", &about(|run| date(run.about.started)));
     line("Ended", &about(|run| run.about.end.clone()));
+    let ratios = Ratios::new(runs);
     for row in rows(runs) {
-        let cells: Vec<String> = cells(&row);
+        let cells: Vec<String> = ratios.cells(&row);
         line(&row.name, &cells);
-    }
-    for difference in differences(runs) {
-        let _ = writeln!(text, "! {difference}");
     }
     text.replace(['\u{a0}', '\u{202f}'], " ")
 }
 
-/// Values with their ratios to the first.
-fn cells(row: &Row) -> Vec<String> {
-    let first = row.values.first().copied().flatten();
-    let cell = |(index, value): (usize, &Option<f64>)| match (value, first) {
-        (None, _) => "–".to_owned(),
-        (Some(value), Some(first)) if index > 0 => {
-            format!("{} ×{}", row.unit.show(*value), ratio(first, *value))
+/// Of which runs a ratio to the first means something.
+struct Ratios {
+    /// The same load.
+    same: Vec<bool>,
+    /// The generator was on time in it and in the first.
+    on_time: Vec<bool>,
+}
+
+impl Ratios {
+    fn new(runs: &[Run]) -> Self {
+        let first = runs.first();
+        let with_first = |is: &dyn Fn(&Run, &Run) -> bool| -> Vec<bool> {
+            runs.iter().map(|run| first.is_some_and(|first| is(first, run))).collect()
+        };
+        Self {
+            same: with_first(&|first, run| {
+                DIFFERENCES.iter().all(|(_, pick)| same(&pick(first), &pick(run)))
+            }),
+            on_time: with_first(&|first, run| late(first).is_none() && late(run).is_none()),
         }
-        (Some(value), _) => row.unit.show(*value),
-    };
-    row.values.iter().enumerate().map(cell).collect()
+    }
+
+    /// Values with their ratios to the first, where those mean something.
+    fn cells(&self, row: &Row) -> Vec<String> {
+        let first = row.values.first().copied().flatten();
+        let cell = |(index, value): (usize, &Option<f64>)| {
+            let means = self.same[index] && (row.unit != Unit::Time || self.on_time[index]);
+            match (value, first) {
+                (None, _) => "–".to_owned(),
+                (Some(value), Some(first)) if index > 0 && means => {
+                    format!("{} ×{}", row.unit.show(*value), ratio(first, *value))
+                }
+                (Some(value), _) => row.unit.show(*value),
+            }
+        };
+        row.values.iter().enumerate().map(cell).collect()
+    }
+}
+
+/// What a run was, for the question whether another one is the same load.
+#[derive(Clone, Debug, PartialEq)]
+enum Trait {
+    Word(String),
+    /// Equal within a fiftieth: users that were online at one time, which some servers lose a few of.
+    About(f64),
+    /// Equal within a factor of two: servers write the same roster differently.
+    Roughly(f64),
+    /// Not known, of a run that an older version wrote or that did not do it.
+    Unknown,
+}
+
+impl Trait {
+    fn show(&self) -> String {
+        match self {
+            Self::Word(word) => plain(word),
+            Self::About(number) | Self::Roughly(number) => grouped(number.round().max(0.0) as u64),
+            Self::Unknown => "not known".to_owned(),
+        }
+    }
+}
+
+fn same(a: &Trait, b: &Trait) -> bool {
+    let within = |a: f64, b: f64, share: f64| (a - b).abs() <= share * a.abs().max(b.abs());
+    match (a, b) {
+        (Trait::Unknown, _) | (_, Trait::Unknown) => true,
+        (Trait::About(a), Trait::About(b)) => within(*a, *b, 0.02),
+        (Trait::Roughly(a), Trait::Roughly(b)) => within(*a, *b, 0.5),
+        (a, b) => a == b,
+    }
+}
+
+type Pick = fn(&Run) -> Trait;
+
+/// What two runs must have in common before a ratio of theirs means something.
+const DIFFERENCES: [(&str, Pick); 7] = [
+    ("their plan", |run| {
+        // The size of the roster has a line of its own.
+        Trait::Word(roster(run).map_or_else(|| run.about.plan.clone(), |_| "tigase-roster".to_owned()))
+    }),
+    ("the contacts of each user", |run| match run.about.roster.or_else(|| roster(run)) {
+        Some(contacts) => Trait::Word(contacts.to_string()),
+        None => Trait::Unknown,
+    }),
+    ("the bytes of a roster", |run| {
+        let bytes = run.totals.counters.get(Counter::RosterBytes.name()).map(|counter| counter.total);
+        let count = run.totals.timings.get(Timing::Roster.name()).map(|timing| timing.summary.count);
+        match (bytes, count) {
+            (Some(bytes), Some(count)) if count > 0 => Trait::Roughly(bytes as f64 / count as f64),
+            _ => Trait::Unknown,
+        }
+    }),
+    ("the connections asked for", |run| Trait::Word(run.about.connections.to_string())),
+    ("the users online", |run| match run.totals.gauges.get(Gauge::Online.name()) {
+        Some(most) => Trait::About(*most as f64),
+        None => Trait::Unknown,
+    }),
+    ("their time scale", |run| Trait::Word(run.about.time_scale.to_string())),
+    ("their security", security),
+];
+
+/// What protected most of the connections; the mechanism belongs to it, since it costs more than TLS.
+fn security(run: &Run) -> Trait {
+    let most = run.totals.used.iter().max_by_key(|(_, count)| **count);
+    most.map_or(Trait::Unknown, |(used, _)| Trait::Word(used.clone()))
 }
 
 fn rows(runs: &[Run]) -> Vec<Row> {
@@ -131,24 +226,40 @@ fn rows(runs: &[Run]) -> Vec<Row> {
     rows
 }
 
-/// What makes two runs hard to compare.
+/// What makes runs hard to compare, the gravest first.
 fn differences(runs: &[Run]) -> Vec<String> {
     let mut found = Vec::new();
-    let mut check = |what: &str, pick: &dyn Fn(&Run) -> String| {
-        let values: BTreeSet<String> = runs.iter().map(pick).collect();
-        if values.len() > 1 {
-            let values: Vec<String> = values.into_iter().map(|value| plain(&value)).collect();
-            found.push(format!("the runs differ in {what}: {}", values.join(", ")));
+    let mut without = false;
+    for (what, pick) in DIFFERENCES {
+        let traits: Vec<Trait> = runs.iter().map(pick).collect();
+        if traits.iter().any(|one| traits.iter().any(|other| !same(one, other))) {
+            let mut values: Vec<String> = Vec::new();
+            for value in traits.iter().map(Trait::show) {
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+            found.push(format!("the runs differ in {what}: {}", values.join(" / ")));
+            without = true;
         }
-    };
-    // The size of the roster is what such runs are put side by side for.
-    check("their plan", &|run| match roster(run) {
-        Some(_) => "tigase-roster".to_owned(),
-        None => run.about.plan.clone(),
-    });
-    check("the connections asked for", &|run| run.about.connections.to_string());
-    check("their time scale", &|run| run.about.time_scale.to_string());
-    check("the limit of what is acceptable", &|run| format!("{} ms", run.about.acceptable_ms));
+    }
+    if without {
+        found.push("no ratio is given between runs that differ: it would mean nothing".to_owned());
+    }
+    let limits: BTreeSet<u64> = runs.iter().map(|run| run.about.acceptable_ms).collect();
+    if limits.len() > 1 {
+        let limits: Vec<String> = limits.iter().map(|ms| format!("{ms} ms")).collect();
+        found.push(format!("the runs differ in the limit of what is acceptable: {}", limits.join(" / ")));
+    }
+    for run in runs {
+        if let Some(why) = late(run) {
+            found.push(format!(
+                "the generator of {} ({}) was the limit ({why}): no ratio of times is given with it",
+                plain(name(run)),
+                plain(&run.about.plan)
+            ));
+        }
+    }
     let warned: Vec<String> = runs
         .iter()
         .filter(|run| !run.warnings.is_empty())
@@ -164,10 +275,17 @@ fn differences(runs: &[Run]) -> Vec<String> {
 pub(super) fn html(runs: &[Run]) -> String {
     let roster = roster_charts(runs);
     let charts = if roster.is_empty() { curves(runs) } else { roster };
-    let mut body = String::from(
-        "<header><p class=\"kind\">Load tests</p><h1>Side by side</h1></header><main>\n\
-         <section><h2>Charts</h2><div class=\"charts\">\n",
-    );
+    let mut body =
+        String::from("<header><p class=\"kind\">Load tests</p><h1>Side by side</h1></header><main>\n");
+    let differences = differences(runs);
+    if !differences.is_empty() {
+        body.push_str("<div class=\"warnings\" role=\"note\"><h2>Before you compare</h2><ul>");
+        for difference in differences {
+            let _ = write!(body, "<li>{}</li>", escape(&difference));
+        }
+        body.push_str("</ul></div>");
+    }
+    body.push_str("<section><h2>Charts</h2><div class=\"charts\">\n");
     for chart in charts.iter().filter(|chart| !chart.is_empty()) {
         body.push_str(&chart.figure());
     }
@@ -182,14 +300,6 @@ pub(super) fn html(runs: &[Run]) -> String {
         );
     }
     body.push_str("</ul>");
-    let differences = differences(runs);
-    if !differences.is_empty() {
-        body.push_str("<div class=\"warnings\" role=\"note\"><h2>Before you compare</h2><ul>");
-        for difference in differences {
-            let _ = write!(body, "<li>{}</li>", escape(&difference));
-        }
-        body.push_str("</ul></div>");
-    }
     body.push_str(
         "</section>\n<section id=\"tables\"><h2>Table</h2><div class=\"scroll\"><table><thead><tr><th></th>",
     );
@@ -197,9 +307,10 @@ pub(super) fn html(runs: &[Run]) -> String {
         let _ = write!(body, "<th>{}<br/>{}</th>", escape(name(run)), escape(&run.about.plan));
     }
     body.push_str("</tr></thead><tbody>\n");
+    let ratios = Ratios::new(runs);
     for row in rows(runs) {
         let _ = write!(body, "<tr><th scope=\"row\">{}</th>", escape(&row.name));
-        for cell in cells(&row) {
+        for cell in ratios.cells(&row) {
             let _ = write!(body, "<td>{}</td>", escape(&cell));
         }
         body.push_str("</tr>\n");
@@ -362,12 +473,56 @@ mod tests {
         other.warnings.push("late".into());
         let text = text(&[run("idle", "a", 1), other]);
         for words in [
-            "their plan: idle, steady",
-            "the connections asked for: 0, 7",
+            "their plan: idle / steady",
+            "the connections asked for: 0 / 7",
             "warnings of their own: b (steady)",
         ] {
             assert!(text.contains(words), "{words} in {text}");
         }
+        assert!(text.starts_with("! the runs differ in their plan"), "a warning stands first: {text}");
+        assert_eq!(text.matches('×').count(), 0, "no ratio between different loads: {text}");
+    }
+
+    #[test]
+    fn what_was_online_how_it_was_protected_and_the_rosters_make_a_load_another_one() {
+        let with = |online: i64, used: &str, roster: u64| {
+            let mut run = run("steady", used, 100);
+            run.totals.gauges.insert("online".to_owned(), online);
+            run.totals.used.insert(used.to_owned(), 5);
+            let total = CounterTotal { total: roster, ..CounterTotal::default() };
+            run.totals.counters.insert("roster_bytes".to_owned(), total);
+            let summary = Summary { count: 10, ..Summary::default() };
+            run.totals.timings.insert("roster".to_owned(), TimingTotal { summary, ..TimingTotal::default() });
+            run
+        };
+        let first = with(2_000, "no TLS, PLAIN", 10_000);
+        let like = text(&[first.clone(), with(1_990, "no TLS, PLAIN", 14_000)]);
+        assert!(!like.contains("differ") && like.contains("×1"), "{like}");
+        for (other, words) in [
+            (with(1_900, "no TLS, PLAIN", 10_000), "the users online: 2000 / 1900"),
+            (
+                with(2_000, "STARTTLS, TLSv1.3, PLAIN", 10_000),
+                "security: no TLS, PLAIN / STARTTLS, TLSv1.3, PLAIN",
+            ),
+            (with(2_000, "no TLS, PLAIN", 400), "the bytes of a roster: 1000 / 40"),
+        ] {
+            let text = text(&[first.clone(), other]);
+            assert!(text.contains(words) && !text.contains('×'), "{words} in {text}");
+        }
+    }
+
+    #[test]
+    fn where_the_generator_was_late_times_have_no_ratio() {
+        let mut late = run("steady", "b", 50);
+        let summary = Summary { count: 9, p99: 6_000, ..Summary::default() };
+        late.totals.timings.insert("lateness".into(), TimingTotal { summary, ..TimingTotal::default() });
+        let text = text(&[run("steady", "a", 200), late]);
+        assert!(
+            text.starts_with("! the generator of b (steady) was the limit (it was late by 6 ms at p99)"),
+            "{text}"
+        );
+        assert_eq!(words(&text, "Whole login, p99"), "200 µs 50 µs");
+        assert_eq!(words(&text, "Messages sent"), "200 50 ×0.25");
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod table;
 mod text;
 mod tick;
 pub(crate) mod unit;
-mod verdict;
+pub(crate) mod verdict;
 
 pub use file::{Paths, json, read, write};
 pub use verdict::{Grade, Verdict, verdict};

@@ -39,8 +39,22 @@ pub struct Run {
     pub workers: Vec<WorkerRun>,
     /// What a reader must know before believing the figures: lateness, limits, dead workers. Whole sentences.
     pub warnings: Vec<String>,
+    /// What `fail_on` and `--fail-on` asked, and what came of it.
+    pub thresholds: Vec<ThresholdRun>,
     /// Lines of the run's log.
     pub log: Vec<String>,
+}
+
+/// One condition on which a run fails.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThresholdRun {
+    /// As it was written.
+    pub expression: String,
+    /// What was measured, for the reader.
+    pub measured: String,
+    /// The condition holds, so the run has failed.
+    pub missed: bool,
 }
 
 /// What was run, where.
@@ -61,6 +75,8 @@ pub struct About {
     pub length: f64,
     /// Connections asked for.
     pub connections: u32,
+    /// Contacts of each account that the plan asks for; `None` where it does not say.
+    pub roster: Option<u32>,
     /// Protection of the connections that was asked for: `auto`, `none`, `starttls` or `direct`.
     pub security: String,
     /// How many times faster than the plan says.
@@ -105,7 +121,7 @@ pub struct Second {
     pub errors: BTreeMap<String, u64>,
     /// CPU of all workers in this second, in cores.
     pub generator_cpu: f64,
-    /// CPU of the busiest worker, in cores.
+    /// CPU of the busiest worker, in cores, without its threads for key derivation.
     pub busiest_cpu: f64,
     /// Resident memory of all workers in bytes.
     pub generator_rss: u64,

@@ -122,6 +122,9 @@ fn header(body: &mut String, run: &Run) {
     if let Some(used) = super::text::used(run) {
         facts.push(("Logins", used));
     }
+    if let Some(keys) = super::text::keys(run) {
+        facts.push(("Generator's own work", keys));
+    }
     if about.time_scale != 1.0 && about.time_scale > 0.0 {
         facts.push(("Time scale", format!("{} times faster than the plan", digits(about.time_scale))));
     }

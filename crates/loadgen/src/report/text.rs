@@ -269,6 +269,9 @@ fn machines(text: &mut String, run: &Run) {
         digits(run.seconds.iter().map(|s| s.busiest_cpu).fold(0.0, f64::max)),
         bytes(rss as f64)
     );
+    if let Some(keys) = keys(run) {
+        text.push_str(&wrapped(&keys, "           ", "           "));
+    }
     if let Some(late) = run.totals.timings.get(Timing::Lateness.name()) {
         let _ = writeln!(
             text,
@@ -278,4 +281,27 @@ fn machines(text: &mut String, run: &Run) {
             time(late.summary.max as f64)
         );
     }
+}
+
+/// What the generator's own key derivation cost; `None` where there was none.
+pub(super) fn keys(run: &Run) -> Option<String> {
+    let derived = total(run, Counter::KeysDerived);
+    if derived == 0 {
+        return None;
+    }
+    let ahead = total(run, Counter::KeysAhead);
+    let mut text = format!("keys (SCRAM): {} derived", grouped(derived));
+    if ahead > 0 {
+        text.push_str(&format!(", {} of them before the run", grouped(ahead)));
+    }
+    text.push_str(&format!("; {} of CPU in the run", time(total(run, Counter::KeysCpu) as f64)));
+    if let Some(waits) = run.totals.timings.get(Timing::Derive.name()).map(|waits| waits.summary) {
+        text.push_str(&format!(
+            "; logins waited {} at p50, {} at p99, {} at most",
+            time(waits.p50 as f64),
+            time(waits.p99 as f64),
+            time(waits.max as f64)
+        ));
+    }
+    Some(text)
 }

@@ -8,12 +8,14 @@
 use crate::measure::{Counter, Timing};
 
 use super::model::Run;
-use super::unit::{grouped, share, time};
+use super::unit::{grouped, plain, share, time};
 
 /// Lateness at p99 from which a generator is late, in microseconds.
 pub(super) const LATE: u64 = 5_000;
 /// CPU of one worker from which it is too busy, in cores.
 pub(super) const BUSY: f64 = 0.9;
+/// Wait of logins for the generator's own keys at p99 from which the pace of logins is the generator's, in microseconds.
+pub(crate) const LATE_KEYS: u64 = 100_000;
 /// Seconds of that from which it counts; one alone is the start or a neighbour.
 const BUSY_SECONDS: u64 = 3;
 /// The share of answers that must be in time for a server to have kept up.
@@ -51,23 +53,82 @@ pub(super) fn many(count: u64, one: &str, more: &str) -> String {
     format!("{} {}", grouped(count), if count == 1 { one } else { more })
 }
 
+/// Kinds that are counted as errors and say nothing bad of a server.
+const HARMLESS: [&str; 8] = [
+    "register:exists",
+    "nobody-online",
+    "nobody-offline",
+    "no-previous-destination",
+    "no-previous-contact",
+    "no-contact",
+    "no-online-contact",
+    "no-partner",
+];
+
+/// The most frequent kind of error and how often it came.
+pub(crate) fn most_frequent(run: &Run) -> Option<(&str, u64)> {
+    let kinds = run.totals.errors.iter().map(|(kind, count)| (kind.as_str(), count.total));
+    let kinds = kinds.filter(|(kind, count)| *count > 0 && !HARMLESS.contains(kind));
+    // The first of those that came as often.
+    kinds.rev().max_by_key(|(_, count)| *count)
+}
+
+/// Why times of this run are partly the generator's own; `None` where it was on time.
+pub(super) fn late(run: &Run) -> Option<String> {
+    let p99 = |timing: Timing| run.totals.timings.get(timing.name()).map_or(0, |total| total.summary.p99);
+    let (lateness, keys) = (p99(Timing::Lateness), p99(Timing::Derive));
+    let busy = busy_seconds(run);
+    if lateness > LATE {
+        Some(format!("it was late by {} at p99", time(lateness as f64)))
+    } else if keys > LATE_KEYS {
+        Some(format!("logins waited {} at p99 for its own keys", time(keys as f64)))
+    } else if busy >= BUSY_SECONDS {
+        Some(format!("a worker was busy in {}", many(busy, "second", "seconds")))
+    } else {
+        None
+    }
+}
+
+fn busy_seconds(run: &Run) -> u64 {
+    run.seconds.iter().filter(|s| s.busiest_cpu > BUSY).count() as u64
+}
+
 /// Judges a run.
 pub fn verdict(run: &Run) -> Verdict {
     let mut points = Vec::new();
+    let late = late(run).is_some();
+    failures(run, &mut points);
     generator(run, &mut points);
-    server(run, &mut points);
+    server(run, late, &mut points);
     let grade = points.iter().map(|p: &(Grade, String)| p.0).max().unwrap_or(Grade::Doubtful);
-    let late = points.iter().any(|p| p.0 == Grade::Doubtful && p.1.starts_with("The generator"));
+    let missed = run.thresholds.iter().any(|threshold| threshold.missed);
     let measured = run.totals.timings.values().any(|t| t.summary.count > 0);
     let line = match grade {
         _ if !measured => "Nothing was measured.",
-        Grade::Bad if late => "The server did not keep up, and the generator was late as well.",
+        Grade::Bad if late => "Something failed, and the generator was late: the times are partly its own.",
+        Grade::Bad if missed => "The run missed its thresholds.",
         Grade::Bad => "The server did not keep up.",
         Grade::Doubtful if late => "The generator was late: the times are partly its own.",
         Grade::Doubtful => "The server kept up, with reservations.",
         Grade::Good => "The server kept up.",
     };
     Verdict { grade: if measured { grade } else { Grade::Doubtful }, line: line.to_owned(), points }
+}
+
+/// What a reader asks first: which error came most, and which threshold was missed.
+fn failures(run: &Run, points: &mut Vec<(Grade, String)>) {
+    if let Some((kind, count)) = most_frequent(run) {
+        let first = run.seconds.iter().find(|second| second.errors.contains_key(kind));
+        let since = first.map(|second| format!(", first in second {}", second.at)).unwrap_or_default();
+        let text = format!("Most frequent error: {}, {}{since}.", plain(kind), many(count, "time", "times"));
+        points.push((Grade::Doubtful, text));
+    }
+    for threshold in run.thresholds.iter().filter(|threshold| threshold.missed) {
+        points.push((
+            Grade::Bad,
+            format!("Failed on {}: {}.", plain(&threshold.expression), plain(&threshold.measured)),
+        ));
+    }
 }
 
 fn generator(run: &Run, points: &mut Vec<(Grade, String)>) {
@@ -90,7 +151,18 @@ fn generator(run: &Run, points: &mut Vec<(Grade, String)>) {
         }
     }
     let lateness = run.totals.timings.get(Timing::Lateness.name()).map(|t| t.summary).unwrap_or_default();
-    let busy = run.seconds.iter().filter(|s| s.busiest_cpu > BUSY).count() as u64;
+    let busy = busy_seconds(run);
+    let keys = run.totals.timings.get(Timing::Derive.name()).map(|t| t.summary).unwrap_or_default();
+    if keys.p99 > LATE_KEYS {
+        points.push((
+            Grade::Doubtful,
+            format!(
+                "The generator had to derive {} for logins, which waited {} at p99 for them: the pace of logins is its own.",
+                many(total(run, Counter::KeysDerived), "key", "keys"),
+                time(keys.p99 as f64)
+            ),
+        ));
+    }
     if lateness.p99 > LATE {
         points.push((
             Grade::Doubtful,
@@ -116,16 +188,23 @@ fn generator(run: &Run, points: &mut Vec<(Grade, String)>) {
     }
 }
 
-fn server(run: &Run, points: &mut Vec<(Grade, String)>) {
+fn server(run: &Run, late_itself: bool, points: &mut Vec<(Grade, String)>) {
     let (good, late, missing) =
         (total(run, Counter::Acceptable), total(run, Counter::Unacceptable), total(run, Counter::Timeouts));
     let all = good + late + missing;
     if all > 0 {
         let enough = good as f64 >= all as f64 * ENOUGH;
+        let grade = match (enough, late_itself) {
+            (true, _) => Grade::Good,
+            // What was late may have been late here.
+            (false, true) => Grade::Doubtful,
+            (false, false) => Grade::Bad,
+        };
+        let whose = if !enough && late_itself { ", the generator's own delays included" } else { "" };
         points.push((
-            if enough { Grade::Good } else { Grade::Bad },
+            grade,
             format!(
-                "{} of the answers came within {}.",
+                "{} of the answers came within {}{whose}.",
                 share(good, all),
                 time(run.about.acceptable_ms as f64 * 1e3)
             ),

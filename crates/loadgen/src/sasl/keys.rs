@@ -5,6 +5,9 @@
 //! newer is full the older is forgotten. So memory is bounded ([`Keys::ENTRIES`]: about 4 MB with SHA-1, 7 MB with
 //! SHA-512), and what is used again stays.
 //!
+//! A [`Derivation`] is the costly part by itself, for a thread of its own: the engine asks what is missing before it
+//! answers a challenge ([`super::Exchange::missing`]) and puts the result in.
+//!
 //! Left out: sharing between workers. Trap: when each login has another salt nothing is ever found again; the cost is the
 //! key derivation then, and the counters say so.
 
@@ -36,6 +39,59 @@ impl Hash {
     }
 }
 
+/// A key derivation that has to be done.
+pub struct Derivation {
+    hash: Hash,
+    password: Box<str>,
+    salt: Box<[u8]>,
+    count: NonZeroU32,
+    place: [u8; 16],
+}
+
+impl Derivation {
+    /// For a salt that is known before the server has said it; `None` where the password or the count cannot be used.
+    pub fn new(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Option<Derivation> {
+        let password = super::text::prepare(password).ok()?;
+        Self::of(hash, &password, salt, iterations)
+    }
+
+    fn of(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Option<Derivation> {
+        let count = NonZeroU32::new(iterations).filter(|count| count.get() <= Keys::MOST_ITERATIONS)?;
+        let place = place(hash, password, salt, iterations);
+        Some(Derivation { hash, password: password.into(), salt: salt.into(), count, place })
+    }
+
+    /// Does it: a millisecond and more of CPU.
+    #[must_use]
+    pub fn derive(&self) -> Derived {
+        Derived { place: self.place, pair: derive(self.hash, &self.password, &self.salt, self.count) }
+    }
+
+    /// What the server uses for this account: hash function, salt, iterations.
+    #[must_use]
+    pub fn salt(&self) -> (Hash, &[u8], u32) {
+        (self.hash, &self.salt, self.count.get())
+    }
+}
+
+impl std::fmt::Debug for Derivation {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Derivation").field("hash", &self.hash).finish_non_exhaustive()
+    }
+}
+
+/// What came out of a [`Derivation`], for [`Keys::put`].
+pub struct Derived {
+    place: [u8; 16],
+    pair: Pair,
+}
+
+impl std::fmt::Debug for Derived {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("Derived")
+    }
+}
+
 /// ClientKey and ServerKey, one after the other.
 type Pair = Box<[u8]>;
 
@@ -64,6 +120,32 @@ impl Keys {
         (self.found, self.derived)
     }
 
+    /// What has to be derived before [`Keys::get`] finds it; `None` where it is there, or where the count is refused.
+    pub(super) fn missing(
+        &self,
+        hash: Hash,
+        password: &str,
+        salt: &[u8],
+        iterations: u32,
+    ) -> Option<Derivation> {
+        let derivation = Derivation::of(hash, password, salt, iterations)?;
+        let there = self.newer.contains_key(&derivation.place) || self.older.contains_key(&derivation.place);
+        (!there).then_some(derivation)
+    }
+
+    /// Keeps what was derived elsewhere.
+    pub fn put(&mut self, derived: Derived) {
+        self.derived += 1;
+        self.keep(derived.place, derived.pair);
+    }
+
+    fn keep(&mut self, place: [u8; 16], pair: Pair) {
+        if self.newer.len() >= Self::ENTRIES / 2 {
+            self.older = std::mem::take(&mut self.newer);
+        }
+        self.newer.insert(place, pair);
+    }
+
     /// ClientKey and ServerKey for a prepared password.
     pub(super) fn get(
         &mut self,
@@ -88,10 +170,7 @@ impl Keys {
                     derive(hash, password, salt, count)
                 }
             };
-            if self.newer.len() >= Self::ENTRIES / 2 {
-                self.older = std::mem::take(&mut self.newer);
-            }
-            self.newer.insert(place, pair);
+            self.keep(place, pair);
         }
         let pair = self.newer.get(&place).map(AsRef::as_ref).unwrap_or_default();
         pair.split_at_checked(hash.digest().output_len()).ok_or(SaslError::Unexpected)

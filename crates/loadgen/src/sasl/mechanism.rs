@@ -4,8 +4,10 @@
 //! offered no -PLUS, so that a stripped offer is noticed.
 //! Trap: a plan that forbids -PLUS must send `n`, not `y`: with `y` a server that did offer it must refuse.
 
+use serde::{Deserialize, Serialize};
+
 /// The hash function of a SCRAM mechanism.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Hash {
     /// SHA-1 (RFC 5802).
     Sha1,

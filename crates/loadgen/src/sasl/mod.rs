@@ -18,7 +18,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub use keys::Keys;
+pub use keys::{Derivation, Derived, Keys};
 pub use mechanism::{Binding, Choice, Hash, Mechanism, choose};
 pub use text::{from_base64, to_base64};
 
@@ -113,7 +113,15 @@ impl Exchange {
         Ok((Exchange { state }, initial))
     }
 
-    /// Answers a challenge (both raw).
+    /// What must be derived before this challenge (raw) can be answered without a derivation.
+    pub fn missing(&self, data: &[u8], keys: &Keys) -> Option<Derivation> {
+        match &self.state {
+            State::First(first) => first.missing(data, keys),
+            State::Last(_) | State::Done => None,
+        }
+    }
+
+    /// Answers a challenge (both raw). Derives what `keys` does not hold: see [`Exchange::missing`].
     ///
     /// # Errors
     /// Everything but Credentials, Binding and Base64; the login must be aborted then (RFC 6120 section 6.4.4).

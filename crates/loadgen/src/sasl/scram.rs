@@ -6,7 +6,7 @@
 //! Trap: the client's messages are part of what is signed. They are kept as sent, never built a second time.
 
 use super::SaslError;
-use super::keys::Keys;
+use super::keys::{Derivation, Keys};
 use super::mechanism::{Binding, Hash};
 use super::text::{escape, prepare};
 use base64::Engine as _;
@@ -75,9 +75,15 @@ impl First {
         Ok((first, message.into_bytes()))
     }
 
-    /// Reads server-first-message and makes client-final-message.
-    pub(super) fn answer(self, data: &[u8], keys: &mut Keys) -> Result<(Last, Vec<u8>), SaslError> {
-        let message = std::str::from_utf8(data).map_err(|_| SaslError::Syntax("encoding"))?;
+    /// What must be derived before the answer; `None` where nothing is missing or the message cannot be answered at all.
+    pub(super) fn missing(&self, data: &[u8], keys: &Keys) -> Option<Derivation> {
+        let message = std::str::from_utf8(data).ok()?;
+        let (_, salt, iterations) = self.read(message).ok()?;
+        keys.missing(self.hash, &self.password, &salt, iterations)
+    }
+
+    /// Nonce, salt and iteration count of server-first-message.
+    fn read<'m>(&self, message: &'m str) -> Result<(&'m str, Vec<u8>, u32), SaslError> {
         if let Some(why) = message.strip_prefix("e=") {
             return Err(refused(why));
         }
@@ -98,7 +104,13 @@ impl First {
             return Err(SaslError::Syntax("iteration count"));
         }
         let iterations = iterations.parse().map_err(|_| SaslError::Iterations)?;
+        Ok((nonce, salt, iterations))
+    }
 
+    /// Reads server-first-message and makes client-final-message.
+    pub(super) fn answer(self, data: &[u8], keys: &mut Keys) -> Result<(Last, Vec<u8>), SaslError> {
+        let message = std::str::from_utf8(data).map_err(|_| SaslError::Syntax("encoding"))?;
+        let (nonce, salt, iterations) = self.read(message)?;
         let mut answer = String::with_capacity(self.channel.len() + nonce.len() + 96);
         answer.push_str(&self.channel);
         answer.push_str(",r=");

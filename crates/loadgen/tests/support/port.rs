@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync
 use std::time::Duration;
 
 use loadgen::clock::now_us;
-use loadgen::control::message::{Assignment, Command, Final, Report};
+use loadgen::control::message::{Assignment, Command, Final, Report, Salt};
 use loadgen::engine::{self, Port};
 use loadgen::measure::{Counter, Gauge, Histogram, Snapshot, Summary, Timing, TimingId};
 use loadgen::plan::Plan;
@@ -76,16 +76,27 @@ pub(crate) struct Course {
     pub(crate) owners: Vec<u16>,
     /// Clock domains of the workers.
     pub(crate) clocks: Vec<u16>,
+    /// Salts that are known before.
+    pub(crate) salts: Vec<Salt>,
+    /// Salts are wanted at the end.
+    pub(crate) learn: bool,
     /// Stops the run when the server has come so far, or never.
-    stop_when: Option<fn(&Truth) -> bool>,
+    pub(crate) stop_when: Option<fn(&Truth) -> bool>,
     /// The plan has no duration: when it is over, nothing is under way.
-    ends: bool,
+    pub(crate) ends: bool,
 }
 
 impl Course {
     /// One worker.
     pub(crate) fn alone() -> Self {
-        Self { owners: vec![0], clocks: vec![0], stop_when: None, ends: false }
+        Self {
+            owners: vec![0],
+            clocks: vec![0],
+            salts: Vec::new(),
+            learn: false,
+            stop_when: None,
+            ends: false,
+        }
     }
 
     /// Stopped when the server has come so far.
@@ -96,7 +107,14 @@ impl Course {
 
     /// Two workers with every second user, with these clocks.
     pub(crate) fn two(clocks: [u16; 2]) -> Self {
-        Self { owners: vec![0, 1], clocks: clocks.to_vec(), stop_when: None, ends: false }
+        Self {
+            owners: vec![0, 1],
+            clocks: clocks.to_vec(),
+            salts: Vec::new(),
+            learn: false,
+            stop_when: None,
+            ends: false,
+        }
     }
 }
 
@@ -223,6 +241,8 @@ pub(crate) fn run_with(plan: Plan, server: &Server, course: Course) -> Outcome {
             clocks: course.clocks.clone(),
             run: RUN,
             sources: Vec::new(),
+            salts: course.salts.clone(),
+            learn: course.learn,
         };
         let mut port = Wired { worker, commands: receiver, wake: ear, reports: reports.clone() };
         threads.push(std::thread::spawn(move || engine::run(assignment, &mut port)));

@@ -18,6 +18,7 @@ mod support;
 
 mod destinations;
 mod garbled;
+mod keys;
 mod login;
 mod lost;
 mod messages;

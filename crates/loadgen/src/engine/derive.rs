@@ -1,0 +1,294 @@
+//! Keys for SCRAM, derived on threads of their own (RFC 5802 section 3, `Hi`), so that no user waits for another one's.
+//!
+//! Each account of a real server has its own salt, and its key costs a millisecond of CPU and more. The engine hands the
+//! derivation over, and the login goes on when the key is there. What it waited is a time of its own and no part of the
+//! server's times. Salts that an earlier run has learned are derived before the start.
+//!
+//! Left out: a guess of salts that no run has seen. Trap: a user may have gone, or have another connection, when its key
+//! comes; the key is kept all the same, since the next login needs it.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::run::Engine;
+use super::user::Wait;
+use crate::clock::{now_us, thread_cpu_us};
+use crate::control::message::{Assignment, Salt};
+use crate::measure::{Counter, Timing};
+use crate::sasl::{Derivation, Derived, Keys};
+
+/// How much later than the engine the threads get a core that both want.
+const NICE: i32 = 5;
+
+/// How many threads this worker may have: its share of the machine's cores, of which a server on it gets half.
+pub(super) fn threads(assignment: &Assignment) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let here = assignment.plan.target.addresses.iter().any(|address| address.ip().is_loopback());
+    let cores = if here { cores.div_ceil(2) } else { cores };
+    let clock = assignment.clocks.get(usize::from(assignment.worker));
+    let workers = assignment.clocks.iter().filter(|other| Some(*other) == clock).count();
+    (cores / workers.max(1)).max(1)
+}
+
+/// For whom a key is derived: slot and epoch; nobody before the start.
+type User = Option<(u32, u32)>;
+
+struct Done {
+    user: User,
+    derived: Derived,
+    cpu_us: u64,
+}
+
+/// What engine and threads share. Each user waits for one key at most, so both queues are bounded by the users.
+struct Shared {
+    jobs: Mutex<Jobs>,
+    more: Condvar,
+    done: Mutex<Vec<Done>>,
+    wake: OwnedFd,
+}
+
+#[derive(Default)]
+struct Jobs {
+    queue: VecDeque<(User, Derivation)>,
+    closed: bool,
+}
+
+/// The threads.
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+    most: usize,
+    started: usize,
+    /// CPU of the derivations that were taken since the last snapshot.
+    pub(super) cpu_us: u64,
+}
+
+impl Pool {
+    /// At most so many threads; none before the first derivation.
+    pub(super) fn new(most: usize) -> Result<Self> {
+        let wake =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("cannot make an eventfd")?;
+        let shared = Shared { jobs: Mutex::default(), more: Condvar::new(), done: Mutex::default(), wake };
+        Ok(Self { shared: Arc::new(shared), most, started: 0, cpu_us: 0 })
+    }
+
+    /// Readable when keys are there.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.shared.wake.as_fd()
+    }
+
+    fn submit(&mut self, user: User, derivation: Derivation) {
+        self.shared.jobs.lock().queue.push_back((user, derivation));
+        self.shared.more.notify_one();
+        if self.started < self.most {
+            self.started += 1;
+            let shared = self.shared.clone();
+            let begun = std::thread::Builder::new().name("keys".to_owned()).spawn(move || shared.work());
+            if begun.is_err() {
+                // The system has no more threads; those that are there do it.
+                self.started -= 1;
+                self.most = self.started;
+                if self.started == 0 {
+                    self.shared.work_once();
+                }
+            }
+        }
+    }
+
+    /// What has been derived by now.
+    fn take(&self) -> Vec<Done> {
+        let mut count = [0; 8];
+        // Nothing to read means that another call has taken it all.
+        let _ = rustix::io::read(&self.shared.wake, &mut count);
+        std::mem::take(&mut *self.shared.done.lock())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut jobs = self.shared.jobs.lock();
+        jobs.queue.clear();
+        jobs.closed = true;
+        drop(jobs);
+        self.shared.more.notify_all();
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        // On Linux this is about the calling thread. The engine must be on time even where keys take all cores.
+        let _ = rustix::process::nice(NICE);
+        loop {
+            let mut jobs = self.jobs.lock();
+            let (user, derivation) = loop {
+                if jobs.closed {
+                    return;
+                }
+                match jobs.queue.pop_front() {
+                    Some(job) => break job,
+                    None => self.more.wait(&mut jobs),
+                }
+            };
+            drop(jobs);
+            self.derive(user, &derivation);
+        }
+    }
+
+    fn work_once(&self) {
+        let job = self.jobs.lock().queue.pop_front();
+        if let Some((user, derivation)) = job {
+            self.derive(user, &derivation);
+        }
+    }
+
+    fn derive(&self, user: User, derivation: &Derivation) {
+        let before = thread_cpu_us();
+        let derived = derivation.derive();
+        let cpu_us = thread_cpu_us().saturating_sub(before);
+        self.done.lock().push(Done { user, derived, cpu_us });
+        // It fails only when the counter is full, and then the engine is awake.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Engine {
+    /// Derives the keys of salts that an earlier run has learned. Waits: the run has not begun.
+    pub(super) fn derive_ahead(&mut self) {
+        let began = now_us();
+        let salts = std::mem::take(&mut self.assignment.salts);
+        let mut wanted = 0_u64;
+        // Half of the cache: what the run itself derives must not push them out.
+        for salt in salts.iter().take(Keys::ENTRIES / 2) {
+            if salt.user >= self.plan.accounts.count() {
+                continue;
+            }
+            let password = self.names.password(salt.user);
+            let derivation = Derivation::new(salt.hash, &password, &salt.salt, salt.iterations);
+            if let Some(derivation) = derivation {
+                self.pool.submit(None, derivation);
+                wanted += 1;
+            }
+        }
+        if self.assignment.learn {
+            self.salts = salts.into_iter().map(|salt| (salt.user, salt)).collect();
+        }
+        let mut there = 0;
+        while there < wanted {
+            let done = self.pool.take();
+            if done.is_empty() {
+                let mut fds = [rustix::event::PollFd::new(&self.pool, rustix::event::PollFlags::IN)];
+                // An interrupted wait is begun again.
+                let _ = rustix::event::poll(&mut fds, None);
+            }
+            for Done { derived, .. } in done {
+                self.keys.put(derived);
+                there += 1;
+            }
+        }
+        if wanted > 0 {
+            self.record.add(Counter::KeysDerived, wanted);
+            self.record.add(Counter::KeysAhead, wanted);
+            let took = (now_us() - began) as f64 / 1e6;
+            self.record.log(|| format!("{wanted} keys were derived before the start, in {took:.1} s"));
+        }
+    }
+
+    /// Hands a derivation over. The user waits, and no limit of the server's runs meanwhile.
+    pub(super) fn derive(&mut self, slot: u32, challenge: Vec<u8>, derivation: Derivation) {
+        let now = now_us();
+        let user = &mut self.users[slot as usize];
+        let (account, epoch) = (user.account, user.epoch);
+        user.login().challenge = Some((challenge.into(), now));
+        self.timers.limit(slot, 0);
+        if self.assignment.learn {
+            let (hash, salt, iterations) = derivation.salt();
+            let salt = Salt { user: account, hash, salt: salt.to_vec(), iterations };
+            self.salts.insert(account, salt);
+        }
+        self.pool.submit(Some((slot, epoch)), derivation);
+    }
+
+    /// Keys are there: the logins that waited for them go on.
+    pub(super) fn derived(&mut self) {
+        for Done { user, derived, cpu_us } in self.pool.take() {
+            self.keys.put(derived);
+            self.pool.cpu_us += cpu_us;
+            self.record.add(Counter::KeysDerived, 1);
+            self.record.add(Counter::KeysCpu, cpu_us);
+            let Some((slot, epoch)) = user else { continue };
+            let now = now_us();
+            let Some(user) = self.users.get_mut(slot as usize) else { continue };
+            if user.epoch != epoch || user.wait != Wait::Sasl {
+                continue;
+            }
+            let Some(login) = user.login.as_mut() else { continue };
+            let Some((challenge, since)) = login.challenge.take() else { continue };
+            // The server had no part in this: its times begin so much later.
+            let waited = now.saturating_sub(since);
+            login.since += waited;
+            if login.due != 0 {
+                login.due += waited;
+            }
+            self.record.time(Timing::Derive, waited);
+            self.answer_challenge(slot, &challenge);
+            self.limit(slot, self.plan.options.answer_timeout_ms);
+            self.flush();
+        }
+    }
+}
+
+impl AsFd for Pool {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sasl::Hash;
+
+    /// Waits until something is there.
+    fn next(pool: &Pool) -> Vec<Done> {
+        loop {
+            let done = pool.take();
+            if !done.is_empty() {
+                return done;
+            }
+            let mut fds = [rustix::event::PollFd::new(pool, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut fds, None).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_key_costs_the_thread_that_asks_for_it_nothing() {
+        let mut pool = Pool::new(1).unwrap();
+        let before = thread_cpu_us();
+        pool.submit(Some((3, 4)), Derivation::new(Hash::Sha256, "secret", b"salt", 200_000).unwrap());
+        let done = next(&pool);
+        let own = thread_cpu_us() - before;
+        assert_eq!((done.len(), done[0].user), (1, Some((3, 4))));
+        assert!(done[0].cpu_us > own, "{} us elsewhere and {own} us here", done[0].cpu_us);
+    }
+
+    #[test]
+    fn many_keys_come_from_few_threads_and_all_arrive() {
+        let mut pool = Pool::new(2).unwrap();
+        for user in 0..100_u32 {
+            let salt = user.to_be_bytes();
+            pool.submit(Some((user, 0)), Derivation::new(Hash::Sha1, "secret", &salt, 1).unwrap());
+        }
+        assert_eq!(pool.started, 2);
+        let mut users = Vec::new();
+        while users.len() < 100 {
+            users.extend(next(&pool).into_iter().map(|done| done.user));
+        }
+        users.sort_unstable();
+        users.dedup();
+        assert_eq!(users.len(), 100);
+    }
+}
