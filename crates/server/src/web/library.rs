@@ -113,6 +113,11 @@ async fn answer(
     port: SharedPort,
     mut request: Request<Incoming>,
 ) -> Response<Body> {
+    if !names_its_host(&request) {
+        let mut response = said(StatusCode::BAD_REQUEST, "the request needs one Host");
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        return response;
+    }
     let settings = place.web.http.settings();
     let remote = if settings.trusted.is_empty() {
         direct
@@ -136,6 +141,12 @@ async fn answer(
             }
         }
     }
+}
+
+/// RFC 9112 section 3.2: exactly one `Host` in HTTP/1.1. Hyper leaves that to its caller.
+fn names_its_host<B>(request: &Request<B>) -> bool {
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    hosts == 1 || hosts == 0 && request.version() != Version::HTTP_11
 }
 
 fn fields(headers: &HeaderMap) -> impl Iterator<Item = (&str, &[u8])> {

@@ -1,0 +1,76 @@
+//! Lines of the log that a client writes.
+//!
+//! Done: line ends, terminal escapes and whole forged lines in user names, resources, stream headers, paths, header fields,
+//! forwarded addresses and sign-in names; then the log is read.
+//!
+//! Rule: CWE-117; an operator and a fail2ban read the log (RFC 6120 section 13.12; a name of its clients filled the log of
+//! ejabberd 16.03 with crash reports).
+//!
+//! Right: no line of the log begins with a client's words, no control character gets there, and a failed login is one line.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
+use crate::support::Program;
+
+const FORGED: &str = "2026-01-01T00:00:00Z INFO forged: line";
+
+#[test]
+fn a_client_writes_no_line() {
+    let program = Program::start("log", "admins = ['romeo@localhost']\n", "");
+    for ending in ["\n", "\r\n", "\r", "\u{85}", "\u{2028}", "\u{1b}[2K\u{1b}[1A", "\u{7}", "\u{0}"] {
+        let word = format!("x{ending}{FORGED}{ending}");
+        // SASL: base 64 carries everything.
+        let mut xmpp = program.connect(program.c2s);
+        xmpp.send("<stream:stream to='localhost' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>");
+        xmpp.until("</stream:features>");
+        for message in [
+            format!("\0{word}\0password"),
+            format!("{word}\0romeo\0password"),
+            format!("n,,n={word},r=abcdefghijklmnop"),
+        ] {
+            let mechanism = if message.starts_with("n,,") { "SCRAM-SHA-1" } else { "PLAIN" };
+            let text = BASE64_STANDARD.encode(message);
+            xmpp.send(format!(
+                "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='{mechanism}'>{text}</auth>"
+            ));
+            xmpp.until(">");
+        }
+        drop(xmpp);
+        let escaped = word.replace('\u{1b}', "&#27;").replace('\n', "&#10;").replace('\r', "&#13;");
+        let mut xmpp = program.connect(program.c2s);
+        xmpp.send(format!(
+            "<stream:stream to='{escaped}' from='{escaped}' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"
+        ));
+        xmpp.half_close();
+        xmpp.rest();
+        let mut http = program.connect(program.http);
+        http.send(format!(
+            "GET /{word} HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: {word}\r\nForwarded: for=\"{word}\"\r\nUser-Agent: {word}\r\nConnection: close\r\n\r\n"
+        ));
+        http.half_close();
+        http.rest();
+        let json = word
+            .replace('\u{1b}', "\\u001b")
+            .replace('\n', "\\n")
+            .replace('\r', "\\r")
+            .replace('\0', "\\u0000")
+            .replace('\u{7}', "\\u0007");
+        let body = format!("{{\"jid\":\"{json}@localhost\",\"password\":\"{json}\"}}");
+        let answer = program.http(&format!(
+            "POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        ));
+        assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+    let log = program.log();
+    let bad = |c: char| c.is_control() && c != '\n' && c != '\t' || matches!(c, '\u{2028}' | '\u{2029}');
+    assert!(
+        !log.contains(bad),
+        "{}",
+        log.lines().find(|line| line.contains(bad)).unwrap_or_default().escape_debug()
+    );
+    for line in log.lines() {
+        assert!(!line.trim_start().starts_with("2026-01-01T00:00:00Z"), "{line}");
+    }
+}
