@@ -28,10 +28,12 @@ const STORED: u64 = 1 << 63;
 const ARRIVED: u64 = 1 << 62;
 /// The message carries the time at which it was first sent.
 const LATE: u64 = 1 << 61;
+/// An answer that the session asked for.
+const ASKED: u64 = 1 << 60;
 /// How many sessions share the message, if more than one got it.
 const SHARES: u64 = u32::MAX as u64;
 
-/// What may be dropped first when queues are full (the order of shedding is presence, then nothing else).
+/// What may be dropped first when queues are full: presence, and answers that nobody asked for (`session/shed.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// IQ and anything that a client waits for.
@@ -79,6 +81,17 @@ impl Frame {
     pub fn is_late(&self) -> bool {
         let fate = self.fate().load(Ordering::Relaxed);
         fate & STORED == 0 && fate & LATE != 0
+    }
+
+    /// It is an answer that the session which gets it asked for; to be said before it is queued.
+    pub(crate) fn set_asked_for(&self) {
+        self.fate().fetch_or(ASKED, Ordering::Relaxed);
+    }
+
+    /// Whether it is an answer that its session asked for.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        let fate = self.fate().load(Ordering::Relaxed);
+        fate & STORED == 0 && fate & ASKED != 0
     }
 
     /// The same message goes to several sessions; to be said before the first gets it. It is lost only when all of

@@ -44,6 +44,15 @@ pub struct Limits {
     pub queue_presence_bytes: u32,
     /// Queue of one session: IQ and the rest; beyond it the stream is closed.
     pub queue_control_bytes: u32,
+    /// Percent of each of these that one sender may fill.
+    pub queue_sender_percent: u32,
+    /// What waits for clients that do not take it: in queues of sessions without a connection, along with what these have
+    /// not acknowledged, and in queues of more than [`crate::session::budget::FREE_BYTES`].
+    pub waiting_bytes: u32,
+    /// The same for all sessions of one account.
+    pub waiting_bytes_per_account: u32,
+    /// The same from one sender, in all queues.
+    pub waiting_bytes_per_sender: u32,
     /// Resources of one account at a time.
     pub sessions_per_account: u16,
     /// Contacts of one account.
@@ -102,6 +111,10 @@ impl Default for Limits {
             queue_message_bytes: 1_048_576,
             queue_presence_bytes: 262_144,
             queue_control_bytes: 2_097_152,
+            queue_sender_percent: 50,
+            waiting_bytes: 268_435_456,
+            waiting_bytes_per_account: 4_194_304,
+            waiting_bytes_per_sender: 16_777_216,
             sessions_per_account: 32,
             roster_items: 5_000,
             directed_presence: 256,

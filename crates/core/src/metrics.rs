@@ -77,6 +77,8 @@ pub struct Metrics {
     pub dropped: Tally<2>,
     /// Times that a receiver's queue was full, by class.
     pub queue_full: Tally<1>,
+    /// Stanzas that found no room in a queue, by class and the limit that was reached.
+    pub queue_refused: Tally<2>,
     /// Stanzas sent back with an error, by its condition.
     pub bounced: Tally<1>,
     /// Stanzas for which a handler had to wait.
@@ -125,6 +127,10 @@ impl Metrics {
             offline_expired: Counter::default(),
             dropped: Tally::counter(["class", "reason"], &[["presence", "queue-full"]]),
             queue_full: Tally::counter(["class"], &[["message"], ["presence"]]),
+            queue_refused: Tally::counter(
+                ["class", "limit"],
+                &[["control", "share"], ["message", "queue"], ["message", "share"]],
+            ),
             bounced: Tally::counter(["condition"], &[["service-unavailable"]]),
             waited: Counter::default(),
             logins: Tally::counter(["mechanism"], &[["SCRAM-SHA-1"], ["SCRAM-SHA-256"], ["PLAIN"]]),
@@ -198,6 +204,11 @@ impl Metrics {
             "throng_queue_full",
             "Times that a session's queue was full: then the oldest presence goes, and messages go to the store or back",
             self.queue_full.clone(),
+        );
+        registry.register(
+            "throng_queue_refused",
+            "Stanzas that a session's queue did not take, by the limit that was reached",
+            self.queue_refused.clone(),
         );
         for (name, help, tally) in [
             ("throng_bounced", "Stanzas sent back with an error", &self.bounced),

@@ -29,7 +29,7 @@ use crate::questions::Questions;
 use crate::router::Work;
 use crate::router::table::Table;
 use crate::session::ack::Remembered;
-use crate::session::{Gather, Link, Links, Session, flags};
+use crate::session::{Gather, Ledger, Link, Links, Room, Session, flags};
 
 /// What a node is made of.
 pub struct Parts {
@@ -66,6 +66,8 @@ pub struct Node {
     pub links: Links,
     /// Those of them whose presence waits a moment.
     pub gather: Gather,
+    /// What waits for clients that do not take it.
+    pub ledger: Arc<Ledger>,
     /// What clients can do.
     pub clients: Clients,
     /// Questions to clients that wait for an answer.
@@ -140,6 +142,7 @@ impl Node {
             table: Table::new(parts.hasher),
             links: Links::default(),
             gather: Gather::default(),
+            ledger: Arc::default(),
             clients: Clients::default(),
             questions: Questions::default(),
             stores: parts.stores,
@@ -430,6 +433,13 @@ impl Node {
         {
             self.displace(oldest);
         }
+    }
+
+    /// The connection of a session is gone. True if it may be resumed; see [`Link::lose`].
+    pub fn lose(&self, session: &Session) -> bool {
+        let limits = self.limits();
+        let room = Room { limits: &limits, account: Some((&self.ledger, session.bare())), forced: false };
+        session.link.lose(self.seconds(), Some(&room))
     }
 
     /// Ends a session because a newer one has its resource.

@@ -86,7 +86,7 @@ fn a_line_without_a_connection_is_not_timed() {
     let link = &stage.juliet.session.link;
     assert!(link.enable(Terms { seconds: 60, bytes: 100_000, old: false }, [0; 16]));
     stage.say();
-    assert!(link.lose(stage.engine.node.seconds()));
+    assert!(link.lose(stage.engine.node.seconds(), None));
     stage.say();
     let before = stage.messages();
     stage.take();

@@ -131,6 +131,12 @@ fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
             (&[("class", "presence")], presence),
         ],
     )?;
+    page.gauge(
+        "throng_queue_waiting",
+        Some(Unit::Bytes),
+        "Bytes that wait for sessions without a connection and for clients that do not keep up; see limits.waiting_bytes",
+        &[(one, node.ledger.bytes() as f64)],
+    )?;
     let (sets, clients) = node.clients.size();
     page.gauge(
         "throng_client_features",

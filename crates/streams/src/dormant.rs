@@ -32,7 +32,7 @@ impl Dormant {
         waiting: Option<BoxFuture<'static, ()>>,
     ) -> bool {
         let dormant = Dormant { node: node.clone(), session: session.clone(), waiting, over: false };
-        let kept = session.link.lose(node.seconds());
+        let kept = node.lose(session);
         if kept {
             node.metrics.sessions_dormant.inc();
             tracing::debug!(jid = %session.jid, "the connection is lost, the session waits");

@@ -49,7 +49,7 @@ impl Node {
         for session in account.sessions() {
             if session.is_available() && !hidden(session.full()) {
                 // A queue that is full sheds its oldest presence; a closed one needs none.
-                let item = Item { frame: frame.clone(), stamp: Stamp::Bare };
+                let item = Item::new(frame.clone(), Stamp::Bare);
                 sessions += u64::from(self.try_push(&session, item).is_ok());
             }
         }

@@ -153,6 +153,9 @@ impl Node {
             // An answer to the server: the silence of the line is over, and perhaps a question has its answer.
             Some(_) => self.answered(session, head, bytes, &mut work.effects),
             None => {
+                if request && let (Some(to), Some(id)) = (to, head.id(bytes)) {
+                    session.ask(to, &id);
+                }
                 let frame = stamp(bytes, head, session.full().as_str(), to);
                 self.outgoing(session, frame, to, 0, work);
             }

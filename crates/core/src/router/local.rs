@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jid::JidRef;
 use smallvec::SmallVec;
-use stanza::{Kind, MessageType, StanzaCondition, StanzaError, StreamCondition, StreamError};
+use stanza::{Kind, MessageType, StanzaCondition, StanzaError};
 use store::Subscription;
 
 use super::reply::Request;
@@ -18,7 +18,16 @@ use crate::iq::Target;
 use crate::metrics::{Metrics, Way};
 use crate::node::Node;
 use crate::session::ack::Left;
-use crate::session::{Item, Pushed, Session, Stamp, Urgency, flags};
+use crate::session::link::FULL;
+use crate::session::shed::is_answer;
+use crate::session::{Item, Pushed, Room, Session, Stamp, Urgency, flags};
+
+/// What a queue did not take.
+pub(crate) struct Back {
+    pub(crate) item: Item,
+    /// It had no room; otherwise the connection is gone.
+    pub(crate) full: bool,
+}
 
 impl Node {
     /// Runs the recipient's chain from handler `at` on, then delivers.
@@ -142,6 +151,12 @@ impl Node {
             Action::Exact if flushing && only && kept(kind) => self.undelivered(frame, from, to, 0, work),
             Action::Exact => {
                 if let Some(session) = exact {
+                    if is_answer(kind)
+                        && let Some(id) = frame.head().id(frame.bytes())
+                        && session.has_asked(from, &id)
+                    {
+                        frame.set_asked_for();
+                    }
                     self.deliver_to(&session, frame, from, to, work);
                 }
             }
@@ -162,25 +177,39 @@ impl Node {
         work: &mut Work,
     ) {
         let watched = watched(&session.account, &frame, work);
-        let item = match self.try_push(session, Item { frame, stamp: Stamp::None }) {
+        let Back { item, full } = match self.try_push(session, Item::new(frame, Stamp::None)) {
             Ok(()) => {
                 if let Some(frame) = watched {
                     self.delivered(&frame, from, to, std::slice::from_ref(session), work);
                 }
                 return;
             }
-            Err(item) => item,
+            Err(back) => back,
         };
-        self.overflow(session);
         match item.frame.kind() {
+            Kind::Message(_) if self.is_elsewhere(session) => {
+                // Another resource is there: nobody waits for this one to come back.
+                self.deliver(&session.account, item.frame, from, to.bare(), Some(session), work);
+            }
             Kind::Message(_) => self.undelivered(item.frame, from, to, 0, work),
             // RFC 6120 section 8.2.3: a request gets an answer.
             kind if kind.is_request() => {
-                let error = StanzaError::new(StanzaCondition::ServiceUnavailable);
-                self.bounce(&item.frame, from, to, &error, work);
+                let condition = if full { FULL } else { StanzaCondition::ServiceUnavailable };
+                self.bounce(&item.frame, from, to, &StanzaError::new(condition), work);
             }
             _ => {}
         }
+    }
+
+    /// Whether a session has no connection while another resource of its account takes messages.
+    fn is_elsewhere(&self, session: &Arc<Session>) -> bool {
+        session.link.is_dormant()
+            && session.account.sessions().iter().any(|other| {
+                !Arc::ptr_eq(other, session)
+                    && !other.is_ended()
+                    && !other.link.is_dormant()
+                    && other.priority().is_some_and(|priority| priority >= 0)
+            })
     }
 
     /// Runs the chain for what the sessions in `taken` took; all are of one account.
@@ -202,16 +231,6 @@ impl Node {
         }
     }
 
-    /// A queue without a connection that is full: what is in it goes to the store before what comes now.
-    fn overflow(self: &Arc<Self>, session: &Arc<Session>) {
-        if session.link.is_dormant() {
-            session.link.close(
-                StreamError::new(StreamCondition::ResourceConstraint).text("too much waits for this stream"),
-            );
-            self.end_session(session);
-        }
-    }
-
     /// Puts a message into the queue of every resource of non-negative priority; returns those that took it.
     pub fn deliver_now(
         self: &Arc<Self>,
@@ -226,7 +245,7 @@ impl Node {
             frame.share(sessions.len());
         }
         sessions.retain(|session| {
-            let taken = self.try_push(session, Item { frame: frame.clone(), stamp: Stamp::None }).is_ok();
+            let taken = self.try_push(session, Item::new(frame.clone(), Stamp::None)).is_ok();
             taken || {
                 frame.give_up();
                 false
@@ -243,8 +262,10 @@ impl Node {
         if !others.is_empty() {
             frame.share(others.len() + 1);
         }
-        let push = |session| {
-            let taken = self.try_push(session, Item { frame: frame.clone(), stamp: Stamp::None }).is_ok();
+        // What waited on the desk takes the room that `Link::fits` has found: part of it in the store would change the order.
+        let push = |session: &Arc<Session>| {
+            let item = Item::new(frame.clone(), Stamp::None);
+            let taken = self.push_item(session, item, Arc::ptr_eq(session, first)).is_ok();
             taken || {
                 frame.give_up();
                 false
@@ -275,7 +296,6 @@ impl Node {
             (Action::NonNegative, Some(account)) => {
                 let taken = self.deliver_now(account, &frame, except);
                 if taken.is_empty() {
-                    account.sessions().iter().for_each(|session| self.overflow(session));
                     self.undelivered(frame, from, to, 0, work);
                 } else if watched(account, &frame, work).is_some() {
                     self.delivered(&frame, from, to, &taken, work);
@@ -284,7 +304,7 @@ impl Node {
             (Action::Available, Some(account)) => {
                 for session in account.sessions() {
                     if session.is_available() && !except.is_some_and(|e| Arc::ptr_eq(e, &session)) {
-                        let _ = self.try_push(&session, Item { frame: frame.clone(), stamp: Stamp::None });
+                        let _ = self.try_push(&session, Item::new(frame.clone(), Stamp::None));
                     }
                 }
             }
@@ -374,7 +394,17 @@ impl Node {
     }
 
     /// Puts a frame into a queue; gives it back when the queue is full or the connection gone.
-    pub(crate) fn try_push(self: &Arc<Self>, session: &Arc<Session>, item: Item) -> Result<(), Item> {
+    pub(crate) fn try_push(self: &Arc<Self>, session: &Arc<Session>, item: Item) -> Result<(), Back> {
+        self.push_item(session, item, false)
+    }
+
+    /// The same; `forced` past shares and budgets, not past the limits of the queue.
+    fn push_item(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        item: Item,
+        forced: bool,
+    ) -> Result<(), Back> {
         let chain = &session.account.host().hooks.deliver;
         let kind = item.frame.kind();
         let mut urgency = if self.gather.wants(session, &item.frame) { Urgency::Soon } else { Urgency::Now };
@@ -387,18 +417,31 @@ impl Node {
                 Ran::Stopped(Verdict::Consumed | Verdict::Refused(_)) => return Ok(()),
             }
         }
-        match session.link.push(item.clone(), urgency, &self.limits()) {
+        let limits = self.limits();
+        let room = Room { limits: &limits, account: Some((&self.ledger, session.bare())), forced };
+        let class = item.frame.class();
+        match session.link.push_within(item.clone(), urgency, &room) {
             Pushed::Queued => {}
             Pushed::Begun(turn) => self.gather.begin(&session.link, turn, self.clock.now()),
             Pushed::Shed(count) => {
-                self.metrics.dropped.add(["presence", "queue-full"], u64::from(count));
-                self.metrics.queue_full.inc(["presence"]);
+                let reason = if class == Class::Control { "unsolicited" } else { "queue-full" };
+                let class = Metrics::class_name(class);
+                self.metrics.dropped.add([class, reason], u64::from(count));
+                self.metrics.queue_full.inc([class]);
             }
-            Pushed::Full => {
-                self.metrics.queue_full.inc([Metrics::class_name(item.frame.class())]);
-                return Err(item);
+            Pushed::Full(full) => {
+                let name = Metrics::class_name(class);
+                self.metrics.queue_full.inc([name]);
+                self.metrics.queue_refused.inc([name, full.as_str()]);
+                if class == Class::Message || kind.is_request() {
+                    return Err(Back { item, full: true });
+                }
+                // Presence, subscription requests (which the store has) and answers: nobody is told.
+                let reason = if is_answer(kind) { "unsolicited" } else { "queue-full" };
+                self.metrics.dropped.inc([name, reason]);
+                return Ok(());
             }
-            Pushed::Closed => return Err(item),
+            Pushed::Closed => return Err(Back { item, full: false }),
         }
         self.metrics.stanza_out(kind);
         Ok(())

@@ -211,7 +211,7 @@ impl Node {
 
     /// Puts a stanza into the queue of one session; false if the queue is full or the connection gone.
     pub fn enqueue(self: &Arc<Self>, session: &Arc<Session>, frame: Frame, stamp: Stamp) -> bool {
-        self.try_push(session, Item { frame, stamp }).is_ok()
+        self.try_push(session, Item::new(frame, stamp)).is_ok()
     }
 
     /// Runs the sender's chain from handler `at` on, then routes.
@@ -345,6 +345,7 @@ impl Node {
         let reply = error.reply(bytes, head, from, Some(session.full().as_str()));
         if let Some(frame) = reply.and_then(|bytes| Frame::read(&bytes)) {
             self.metrics.bounced.inc([error.condition.as_str()]);
+            frame.set_asked_for();
             self.push(session, frame, Stamp::None, work);
         }
     }
@@ -357,8 +358,8 @@ impl Node {
         stamp: Stamp,
         work: &mut Work,
     ) {
-        if let Err(item) = self.try_push(session, Item { frame, stamp }) {
-            self.reroute(session, Left { item, sent: None }, work);
+        if let Err(back) = self.try_push(session, Item::new(frame, stamp)) {
+            self.reroute(session, Left { item: back.item, sent: None }, work);
         }
     }
 }

@@ -18,6 +18,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
+use super::budget::{EXEMPT, Room};
 use super::link::{Batch, Inner, Item, Link, Stamp, WANTED, notify, slot, wake};
 use crate::frame::{Class, Frame};
 
@@ -137,7 +138,7 @@ impl Ack {
         let mut sum = 0_u32;
         while self.again > 0 {
             let sent = &self.unacked[self.unacked.len() - self.again as usize];
-            let item = Item { frame: sent.frame.clone(), stamp: sent.stamp };
+            let item = Item::new(sent.frame.clone(), sent.stamp);
             let size = item.size();
             if sum > 0 && sum + size > bytes {
                 return true;
@@ -227,7 +228,7 @@ impl Ack {
         self.again = 0;
         self.unacked
             .drain(..)
-            .map(|sent| Left { item: Item { frame: sent.frame, stamp: sent.stamp }, sent: Some(sent.at) })
+            .map(|sent| Left { item: Item::new(sent.frame, sent.stamp), sent: Some(sent.at) })
     }
     /// Who waits for a line that will not come any more.
     pub(super) fn give_up(&mut self) -> Option<Waker> {
@@ -327,13 +328,27 @@ impl Link {
         Ok(())
     }
 
-    /// The connection is gone without a farewell. True if the line may be resumed: it is dormant until the alarm rings.
-    pub fn lose(&self, now: u32) -> bool {
+    /// The connection is gone without a farewell. True if the line may be resumed: it is dormant until the alarm rings. Not
+    /// if what it holds has no room in a budget.
+    pub fn lose(&self, now: u32, room: Option<&Room<'_>>) -> bool {
         let mut inner = self.inner.lock();
         if inner.gone || inner.fading || inner.close.is_some() {
             return false;
         }
         let Some(ack) = inner.ack.as_deref_mut().filter(|ack| ack.terms.seconds > 0) else { return false };
+        let unacked = ack.bytes;
+        if let Some(room) = room
+            && unacked + inner.bytes.iter().sum::<u32>() > 0
+            && inner.set_charge(room)
+        {
+            inner.charge_unacked(0);
+            let over = inner.charge().and_then(|charge| charge.over(EXEMPT, unacked, room.limits));
+            if over.is_some() {
+                return false;
+            }
+            inner.charge_unacked(unacked);
+        }
+        let Some(ack) = inner.ack.as_deref_mut() else { return false };
         ack.holder = Holder::Dormant;
         ack.asked = None;
         self.untime();
@@ -380,6 +395,8 @@ impl Link {
         }
         ack.holder = Holder::Connection;
         ack.claimant = None;
+        inner.charge_unacked(0);
+        inner.uncharge();
         Poll::Ready(true)
     }
 
@@ -440,13 +457,17 @@ impl Link {
     /// Takes what the peer may still read before the end: all but messages, which go on elsewhere.
     pub fn take_answers(&self, into: &mut Batch) {
         let mut inner = self.inner.lock();
-        let Inner { queue, bytes, .. } = &mut *inner;
+        let Inner { queue, bytes, rare, .. } = &mut *inner;
+        let charge = rare.as_deref().and_then(|rare| rare.charge.as_ref());
         queue.retain(|item| {
             let class = item.frame.class();
             if class == Class::Message {
                 return true;
             }
             bytes[slot(class)] -= item.size();
+            if let Some(charge) = charge {
+                charge.sub(item);
+            }
             into.push(item.clone());
             false
         });
@@ -504,7 +525,7 @@ mod tests {
     }
     fn push(link: &Link, text: &str) {
         link.push(
-            Item { frame: Frame::read(text.as_bytes()).unwrap(), stamp: Stamp::None },
+            Item::new(Frame::read(text.as_bytes()).unwrap(), Stamp::None),
             Urgency::Now,
             &Limits::default(),
         );
@@ -637,13 +658,13 @@ mod tests {
         link.claim(&[7; TOKEN], 0, 1).unwrap();
         assert!(link.release());
         assert!(link.unclaim(1), "the caller must see to it");
-        assert!(link.lose(5) && link.is_dormant());
+        assert!(link.lose(5, None) && link.is_dormant());
         assert_eq!(link.deadline(), 65);
         // Whoever wants it while it is being closed is told so.
         link.claim(&[7; TOKEN], 0, 2).unwrap();
         link.close(stanza::StreamCondition::Conflict.into());
         assert_eq!(link.poll_claim(&mut cx(), 2), Poll::Ready(false));
-        assert!(!link.lose(6));
+        assert!(!link.lose(6, None));
         assert_eq!(link.claim(&[7; TOKEN], 0, 3), Err(Refused::Unknown));
     }
 

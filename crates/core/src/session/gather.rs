@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn push(gather: &Gather, link: &Arc<Link>, text: &str, urgency: Urgency, now: u64) {
-        let item = Item { frame: Frame::read(text.as_bytes()).unwrap(), stamp: Stamp::None };
+        let item = Item::new(Frame::read(text.as_bytes()).unwrap(), Stamp::None);
         if let Pushed::Begun(turn) = link.push(item, urgency, &Limits::default()) {
             gather.begin(link, turn, Millis(now));
         }

@@ -4,14 +4,14 @@
 //! do to a connection goes through here: put a stanza in the queue, ring the alarm, close.
 //!
 //! The queue is bounded in bytes, by class. When presence is full the oldest presence goes; when messages are
-//! full the sender is told so and stores the message; when control is full the stream is closed, because a
-//! client that does not read its answers is beyond help.
+//! full the sender is told so and stores the message; when control is full answers that nobody asked for go, and then the
+//! stream is closed, because a client that does not read its answers is beyond help. What others may fill of it, and what
+//! all queues together may hold, is decided in `shed.rs`.
 //!
 //! A line dies in two steps. While it *fades* nothing leaves it to the peer, but frames still come in and are taken out
 //! by whoever buries it ([`Link::fade`]); only when that finds nothing the line is gone. So what was in the queue and
 //! what comes at the same moment go on in one order.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
@@ -21,6 +21,8 @@ use stanza::{Content, Kind, PresenceType, StanzaCondition, StreamCondition, Stre
 use xml::Ns;
 
 use super::ack::{Ack, Left};
+use super::budget::{Charge, Full, Room};
+use super::shed::{Entry, Rank};
 use crate::frame::{Class, Frame};
 use crate::limits::Limits;
 
@@ -29,8 +31,13 @@ use crate::limits::Limits;
 pub struct Item {
     /// The stanza.
     pub frame: Frame,
+    /// Who sent it, for budgets; found out when it matters.
+    pub(super) sender: u32,
+    /// Its size in units of 16 bytes, as far as these go.
+    weight: u16,
     /// What to put in while writing.
     pub stamp: Stamp,
+    pub(super) rank: Rank,
 }
 
 /// The `to` that is put in while writing.
@@ -66,10 +73,10 @@ pub enum Pushed {
     Queued,
     /// It is in the queue, and the first there that is to leave soon: this turn is for [`Link::gathered`].
     Begun(u8),
-    /// It is in the queue, and this many older presences went for it.
+    /// It is in the queue, and so many older ones of its class went for it: presence, or answers that nobody asked for.
     Shed(u32),
-    /// The class is full: a message belongs into the store.
-    Full,
+    /// There is no room: a message belongs into the store.
+    Full(Full),
     /// The stream is gone or going.
     Closed,
 }
@@ -97,6 +104,16 @@ pub struct Progress {
 }
 
 impl Item {
+    /// A stanza for a queue.
+    pub fn new(frame: Frame, stamp: Stamp) -> Item {
+        let weight = u16::try_from(size(&frame).div_ceil(WEIGHT)).unwrap_or(u16::MAX);
+        let rank = Rank::of(&frame);
+        Item { frame, sender: super::budget::UNKNOWN, weight, stamp, rank }
+    }
+    /// What the frame counts in its queue, rounded up, without a look at the frame.
+    pub(super) fn weight(&self) -> u32 {
+        u32::from(self.weight) * WEIGHT
+    }
     /// What the frame counts in its queue.
     pub(super) fn size(&self) -> u32 {
         size(&self.frame)
@@ -124,10 +141,18 @@ pub(super) struct Inner {
     soon: u8,
     /// Something in the queue went to other sessions, too.
     shared: bool,
-    /// Who watches stored messages; boxed, since hardly ever anybody does.
-    watch: Option<Box<Watch>>,
+    /// What hardly any link has; boxed for that.
+    pub(super) rare: Option<Box<Rare>>,
     /// Absent until enabled.
     pub(super) ack: Option<Box<Ack>>,
+}
+
+#[derive(Default)]
+pub(super) struct Rare {
+    /// Who watches stored messages.
+    watch: Option<Watch>,
+    /// What is in the node's ledger.
+    pub(super) charge: Option<Charge>,
 }
 
 #[derive(Default)]
@@ -156,6 +181,8 @@ const INQUIRED: u32 = 4;
 
 /// A batch above this size hands the buffer on, so that dense traffic does not allocate.
 const FEW: usize = 8;
+/// See [`Item::weight`].
+const WEIGHT: u32 = 16;
 /// Written behind each stanza's own bytes in the queue: pointer, head, allocation.
 const ITEM_OVERHEAD: u32 = 128;
 const NEVER: u32 = u32::MAX;
@@ -177,14 +204,19 @@ impl Link {
                 fading: false,
                 soon: 0,
                 shared: false,
-                watch: None,
+                rare: None,
                 ack: None,
             }),
         }
     }
 
-    /// Puts a frame into the queue and wakes the connection's task.
+    /// Puts a frame into the queue and wakes the connection's task. No ledger counts it.
     pub fn push(&self, item: Item, urgency: Urgency, limits: &Limits) -> Pushed {
+        self.push_within(item, urgency, &Room { limits, account: None, forced: false })
+    }
+
+    /// The same for a queue of this account.
+    pub fn push_within(&self, mut item: Item, urgency: Urgency, room: &Room<'_>) -> Pushed {
         let size = item.size();
         let class = item.frame.class();
         let slot = slot(class);
@@ -197,21 +229,15 @@ impl Link {
             inner.queue.push(item);
             return Pushed::Queued;
         }
-        let limit = match class {
-            Class::Control => limits.queue_control_bytes,
-            Class::Message => limits.queue_message_bytes,
-            Class::Presence => limits.queue_presence_bytes,
-        };
         if urgency != Urgency::Now {
             inner.forget_older(&item.frame);
         }
         let mut shed = 0;
-        // One stanza always fits, however large: its size was checked when it arrived.
-        if inner.bytes[slot] > 0 && inner.bytes[slot] + size > limit {
-            match class {
-                Class::Message => return Pushed::Full,
-                Class::Presence => shed = inner.shed_presence(size, limit),
-                Class::Control => {
+        if inner.is_tight(class, size, room.limits) {
+            match inner.enter(&mut item, room) {
+                Entry::Open(count) => shed = count,
+                Entry::Full(full) => return Pushed::Full(full),
+                Entry::Overrun => {
                     inner.close.get_or_insert_with(|| {
                         Box::new(
                             StreamError::new(StreamCondition::ResourceConstraint)
@@ -277,6 +303,8 @@ impl Link {
         if let Inner { queue, bytes: counts, ack: Some(ack), .. } = &mut *inner {
             let more = ack.take(queue, counts, into, bytes, now);
             let ask = !more && ack.ask(now);
+            inner.gone(into);
+            inner.uncharge();
             if !into.is_empty() {
                 notify(inner, None);
             }
@@ -308,12 +336,14 @@ impl Link {
             inner.queue.shrink_to_fit();
             inner.bytes = [0; 3];
         }
+        inner.gone(into);
+        inner.uncharge();
         let more = !inner.queue.is_empty();
         if inner.shared {
             into.iter().for_each(|item| item.frame.arrived());
             inner.shared = more;
         }
-        if inner.watch.is_some() {
+        if inner.rare.is_some() {
             let stored = into.iter().rev().find_map(|item| item.frame.stored());
             notify(inner, stored);
         }
@@ -322,17 +352,19 @@ impl Link {
 
     /// Begins to watch messages out of the store; what was watched before is forgotten. One watcher at a time.
     pub fn watch(&self) {
-        self.inner.lock().watch = Some(Box::default());
+        self.inner.lock().rare().watch = Some(Watch::default());
     }
     /// Nobody watches any more.
     pub fn unwatch(&self) {
-        self.inner.lock().watch = None;
+        let mut inner = self.inner.lock();
+        inner.rare().watch = None;
+        inner.tidy();
     }
     /// How far the stored messages came, and the task to wake when that changes.
     pub fn progress(&self, cx: Option<&mut Context<'_>>) -> Progress {
         let mut inner = self.inner.lock();
         let mut progress = Progress { through: 0, empty: inner.queue.is_empty(), gone: inner.gone };
-        if let Some(watch) = &mut inner.watch {
+        if let Some(watch) = inner.watch() {
             progress.through = watch.through;
             watch.waker = cx.map(|cx| cx.waker().clone());
         }
@@ -357,7 +389,7 @@ impl Link {
         inner.close = Some(Box::new(why));
         // Nobody holds the line: who is about to take it has to see to it.
         let heir = inner.ack.as_deref_mut().filter(|ack| ack.is_free()).and_then(Ack::give_up);
-        let watcher = inner.watch.as_mut().and_then(|watch| watch.waker.take());
+        let watcher = inner.watch().and_then(|watch| watch.waker.take());
         wake(inner);
         for waker in [heir, watcher].into_iter().flatten() {
             waker.wake();
@@ -459,7 +491,18 @@ impl Default for Link {
 }
 
 impl Inner {
+    pub(super) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+    fn watch(&mut self) -> Option<&mut Watch> {
+        self.rare.as_deref_mut()?.watch.as_mut()
+    }
+    /// Keeps no box for nothing.
+    pub(super) fn tidy(&mut self) {
+        self.rare = self.rare.take().filter(|rare| rare.watch.is_some() || rare.charge.is_some());
+    }
     fn left(&mut self) -> Vec<Left> {
+        self.discharge();
         self.bytes = [0; 3];
         let Inner { queue, ack, .. } = self;
         let unacked = ack.as_deref_mut().map(|ack| ack.drain().collect::<Vec<_>>());
@@ -472,7 +515,7 @@ impl Inner {
         self.waker = None;
         let heir = self.ack.as_deref_mut().and_then(Ack::give_up);
         self.ack = None;
-        let watcher = self.watch.as_mut().and_then(|watch| watch.waker.take());
+        let watcher = self.watch().and_then(|watch| watch.waker.take());
         for waker in [heir, watcher].into_iter().flatten() {
             waker.wake();
         }
@@ -490,32 +533,21 @@ impl Inner {
             return;
         }
         let mut freed = 0;
-        self.queue.retain(|item| {
+        let Inner { queue, rare, .. } = self;
+        let charge = rare.as_deref().and_then(|rare| rare.charge.as_ref());
+        queue.retain(|item| {
             let frame = &item.frame;
             let older =
                 frame.class() == class && frame.head().raw_from(frame.bytes()) == from && counts(frame);
             if older {
                 freed += item.size();
+                if let Some(charge) = charge {
+                    charge.sub(item);
+                }
             }
             !older
         });
         self.bytes[slot(class)] -= freed;
-    }
-    fn shed_presence(&mut self, size: u32, limit: u32) -> u32 {
-        let mut shed = 0;
-        let mut bytes = self.bytes[slot(Class::Presence)];
-        let mut kept = VecDeque::with_capacity(self.queue.len());
-        for item in self.queue.drain(..) {
-            if item.frame.class() == Class::Presence && bytes + size > limit {
-                bytes -= item.size();
-                shed += 1;
-            } else {
-                kept.push_back(item);
-            }
-        }
-        self.queue.extend(kept);
-        self.bytes[slot(Class::Presence)] = bytes;
-        shed
     }
 }
 
@@ -529,7 +561,7 @@ fn is_state(frame: &Frame) -> bool {
 
 /// Tells the watcher of stored messages how far they came.
 pub(super) fn notify(mut inner: parking_lot::MutexGuard<'_, Inner>, stored: Option<u64>) {
-    let Some(watch) = &mut inner.watch else { return };
+    let Some(watch) = inner.watch() else { return };
     watch.through = stored.unwrap_or(watch.through);
     let waker = watch.waker.take();
     drop(inner);
@@ -562,7 +594,7 @@ mod tests {
     use super::*;
 
     fn item(text: &str) -> Item {
-        Item { frame: Frame::read(text.as_bytes()).unwrap(), stamp: Stamp::None }
+        Item::new(Frame::read(text.as_bytes()).unwrap(), Stamp::None)
     }
     fn limits() -> Limits {
         Limits {
@@ -583,7 +615,7 @@ mod tests {
         let link = Link::new();
         assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), Pushed::Queued);
         assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), Pushed::Queued);
-        assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), Pushed::Full);
+        assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), Pushed::Full(Full::Queue));
         assert_eq!(drain(&link).len(), 2);
         assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), Pushed::Queued);
     }

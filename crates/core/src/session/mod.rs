@@ -4,10 +4,13 @@
 //! feature's state is one bit in [`Flags`] or a boxed slot that is absent until used.
 
 pub mod ack;
+pub mod budget;
 pub mod flags;
 pub mod gather;
 pub mod link;
 pub mod links;
+mod outstanding;
+pub(crate) mod shed;
 pub mod slots;
 pub(crate) mod timing;
 
@@ -22,6 +25,7 @@ use crate::clients::Number;
 use crate::frame::Frame;
 
 pub use ack::{Management, Terms};
+pub use budget::{Full, Ledger, Room};
 pub use flags::Flags;
 pub use gather::Gather;
 pub use link::{Batch, Item, Link, Progress, Pushed, Stamp, Taken, Urgency};

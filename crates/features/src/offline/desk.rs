@@ -35,7 +35,7 @@ use throng_core::{Account, Frame, Node, Session};
 use xml::{Ns, Writer};
 
 use super::answer::{Teller, Told, pair};
-use super::tray::{Tray, best, hand_over, takes};
+use super::tray::{Handed, Tray, best, hand_over, has_room, takes};
 
 /// Messages written in one transaction at most.
 const BATCH: usize = 64;
@@ -412,14 +412,45 @@ impl Desks {
                 wait(true);
                 return Ok(());
             };
-            if !page.items.is_empty() && !hand_over(node, &session, account.id, page.items, tray).await {
-                wait(true);
-                return Ok(());
+            if !page.items.is_empty() {
+                match hand_over(node, &session, account.id, page.items, tray).await {
+                    Handed::All => {}
+                    Handed::Blocked => {
+                        // The store still has what is in the queue of that session: another resource gets it, too.
+                        if account.with(|state| best(&state.sessions)).is_some_and(|s| !s.link.is_dormant()) {
+                            self.give_up(node, owner, tray);
+                        } else {
+                            self.resumed(owner, &session).await;
+                        }
+                        continue;
+                    }
+                    Handed::Ended => {
+                        wait(true);
+                        return Ok(());
+                    }
+                }
             }
             if page.next.is_none() && self.close(node, owner, &account, &session).await {
                 return Ok(());
             }
         }
+    }
+
+    /// Waits until a session without a connection has one and an empty queue, or is over, or somebody else comes.
+    async fn resumed(&self, owner: &Jid, session: &Arc<Session>) {
+        std::future::poll_fn(|cx| {
+            if has_room(session, cx) {
+                return Poll::Ready(());
+            }
+            let mut desks = self.desks.lock();
+            let Some(desk) = desks.get_mut(owner) else { return Poll::Ready(()) };
+            if std::mem::take(&mut desk.due) {
+                return Poll::Ready(());
+            }
+            desk.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// The last page is in the queue: what comes behind it follows. True if nothing is left to follow.

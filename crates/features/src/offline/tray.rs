@@ -3,7 +3,7 @@
 //! The trap: a message in a queue is not delivered. [`Tray`] says up to where the store may forget.
 
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use store::{AddressId, Waiting};
 use throng_core::session::Stamp;
@@ -28,15 +28,25 @@ impl Tray {
     }
 }
 
-/// Puts messages into the queue of a session, as fast as its connection takes them. False if it does not take messages
-/// any more.
+/// How handing over went.
+pub(super) enum Handed {
+    /// All are in the queue.
+    All,
+    /// The session has no connection, and there is no room for the rest. It comes out of the store again when the
+    /// session was resumed: nothing is held in memory until then.
+    Blocked,
+    /// The session does not take messages any more.
+    Ended,
+}
+
+/// Puts messages into the queue of a session, as fast as its connection takes them.
 pub(super) async fn hand_over(
     node: &Arc<Node>,
     session: &Arc<Session>,
     owner: AddressId,
     messages: Vec<Waiting>,
     tray: &mut Option<Tray>,
-) -> bool {
+) -> Handed {
     let tray = tray.get_or_insert_with(|| {
         session.link.watch();
         Tray { session: session.clone(), owner, sent: 0, through: 0, removed: 0 }
@@ -46,10 +56,13 @@ pub(super) async fn hand_over(
         if let Some(frame) = Frame::from_store(&message.stanza, message.seq) {
             loop {
                 if !takes(session) {
-                    return false;
+                    return Handed::Ended;
                 }
                 if node.enqueue(session, frame.clone(), Stamp::None) {
                     break;
+                }
+                if session.link.is_dormant() {
+                    return Handed::Blocked;
                 }
                 room(session).await;
             }
@@ -57,16 +70,18 @@ pub(super) async fn hand_over(
         }
         tray.through = message.seq;
     }
-    true
+    Handed::All
 }
 
 /// Waits until a session's queue was taken, or the session ends.
 async fn room(session: &Session) {
-    std::future::poll_fn(|cx| {
-        let progress = session.link.progress(Some(cx));
-        if progress.empty || progress.gone || !connected(session) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
+    std::future::poll_fn(|cx| if has_room(session, cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
+/// Whether a session with a connection has its queue empty, or is over; otherwise the task is woken for it.
+pub(super) fn has_room(session: &Session, cx: &mut Context<'_>) -> bool {
+    let progress = session.link.progress(Some(cx));
+    progress.empty && !session.link.is_dormant() || progress.gone || !connected(session)
 }
 
 /// Whether the connection is there to take anything.
@@ -79,7 +94,8 @@ pub(super) fn takes(session: &Arc<Session>) -> bool {
     session.priority().is_some_and(|p| p >= 0) && connected(session)
 }
 
-/// The resource with the highest priority; of equals the newest, which is the one that came for its messages.
+/// The resource with the highest priority among those with a connection, or else among the others; of equals the newest,
+/// which is the one that came for its messages.
 pub(super) fn best(sessions: &[Arc<Session>]) -> Option<Arc<Session>> {
-    sessions.iter().filter(|s| takes(s)).max_by_key(|s| s.priority()).cloned()
+    sessions.iter().filter(|s| takes(s)).max_by_key(|s| (!s.link.is_dormant(), s.priority())).cloned()
 }

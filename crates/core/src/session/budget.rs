@@ -1,0 +1,232 @@
+//! What waits for clients that do not take it, counted by sender, by recipient's account and for the whole node.
+//!
+//! A session's own queue has limits by class. They bound one session, and not what one account holds with many sessions
+//! or one sender causes in many. So whatever is in the queue of a session without a connection (XEP-0198 section 5),
+//! and in a queue of more than [`FREE_BYTES`], is entered in the node's [`Ledger`], along with what such a session has
+//! not acknowledged. A session whose client keeps up is never entered, and pays for this with one comparison.
+//!
+//! Senders and accounts are keyed hashes of bare addresses: two that share one share a budget, and nobody can choose
+//! with whom.
+//!
+//! Left out: unacknowledged stanzas of sessions with a connection, which `modules.stream_management.unacked_bytes` bounds,
+//! and the buffers of connections. The trap: every removal from a queue with a [`Charge`] must give back what was
+//! entered; only `Inner` removes anything (`shed.rs`, `link.rs`).
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use jid::JidRef;
+use parking_lot::Mutex;
+
+use super::link::Item;
+use crate::frame::Frame;
+use crate::limits::Limits;
+
+/// Bytes in the queue of a session with a connection that no budget counts.
+pub const FREE_BYTES: u32 = 64 * 1024;
+/// The sender of an [`Item`] that has not been looked at.
+pub(super) const UNKNOWN: u32 = 0;
+/// The sender of what no budget of senders counts: the server, the account itself, and answers that the session asked for.
+pub(super) const EXEMPT: u32 = 1;
+const SHARDS: usize = 16;
+
+/// Which limit keeps something out of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// That of the queue, by class.
+    Queue,
+    /// One sender's share of it.
+    Share,
+    /// What one sender may have waiting in all queues.
+    Sender,
+    /// What may wait for all sessions of an account.
+    Account,
+    /// What may wait for all sessions of the node.
+    Node,
+}
+
+impl Full {
+    /// For metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Full::Queue => "queue",
+            Full::Share => "share",
+            Full::Sender => "sender",
+            Full::Account => "account",
+            Full::Node => "node",
+        }
+    }
+}
+
+/// Whose queue is filled, and within which limits.
+#[derive(Clone, Copy)]
+pub struct Room<'a> {
+    /// The node's limits.
+    pub limits: &'a Limits,
+    /// The ledger, and the bare address of the recipient; nothing is counted without.
+    pub account: Option<(&'a Arc<Ledger>, JidRef<'a>)>,
+    /// Shares and budgets keep nothing out: what waits elsewhere would cost as much.
+    pub forced: bool,
+}
+
+#[derive(Default)]
+struct Shard {
+    accounts: HashMap<u32, u64>,
+    senders: HashMap<u32, u64>,
+}
+
+/// What waits for the clients of a node.
+#[derive(Default)]
+pub struct Ledger {
+    total: AtomicU64,
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+impl Ledger {
+    /// Bytes that are entered.
+    pub fn bytes(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, key: u32) -> &Mutex<Shard> {
+        &self.shards[key as usize % SHARDS]
+    }
+
+    /// The budget that has no room for so many bytes more. Two that ask at once may both find room.
+    pub(super) fn over(&self, account: u32, sender: u32, bytes: u32, limits: &Limits) -> Option<Full> {
+        let bytes = u64::from(bytes);
+        let held = |map: &HashMap<u32, u64>, key| map.get(&key).copied().unwrap_or_default();
+        if sender > EXEMPT
+            && held(&self.shard(sender).lock().senders, sender) + bytes
+                > u64::from(limits.waiting_bytes_per_sender)
+        {
+            return Some(Full::Sender);
+        }
+        if held(&self.shard(account).lock().accounts, account) + bytes
+            > u64::from(limits.waiting_bytes_per_account)
+        {
+            return Some(Full::Account);
+        }
+        (self.bytes() + bytes > u64::from(limits.waiting_bytes)).then_some(Full::Node)
+    }
+
+    fn add(&self, account: u32, sender: u32, bytes: u32) {
+        let bytes = u64::from(bytes);
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+        *self.shard(account).lock().accounts.entry(account).or_default() += bytes;
+        if sender > EXEMPT {
+            *self.shard(sender).lock().senders.entry(sender).or_default() += bytes;
+        }
+    }
+
+    fn sub(&self, account: u32, sender: u32, bytes: u32) {
+        let bytes = u64::from(bytes);
+        self.total.fetch_sub(bytes, Ordering::Relaxed);
+        let lower = |map: &mut HashMap<u32, u64>, key| {
+            if let Entry::Occupied(mut held) = map.entry(key) {
+                *held.get_mut() = held.get().saturating_sub(bytes);
+                if *held.get() == 0 {
+                    held.remove();
+                }
+            }
+            if map.capacity() > 64 && map.len() * 8 < map.capacity() {
+                map.shrink_to_fit();
+            }
+        };
+        lower(&mut self.shard(account).lock().accounts, account);
+        if sender > EXEMPT {
+            lower(&mut self.shard(sender).lock().senders, sender);
+        }
+    }
+}
+
+/// What one link has entered in the ledger: all of its queue, and what its peer has not acknowledged while it has no
+/// connection.
+pub(super) struct Charge {
+    ledger: Arc<Ledger>,
+    account: u32,
+    unacked: u32,
+}
+
+impl Charge {
+    pub(super) fn new(ledger: &Arc<Ledger>, owner: JidRef<'_>) -> Charge {
+        Charge { ledger: ledger.clone(), account: key(owner.bare().as_str()), unacked: 0 }
+    }
+    pub(super) fn over(&self, sender: u32, bytes: u32, limits: &Limits) -> Option<Full> {
+        self.ledger.over(self.account, sender, bytes, limits)
+    }
+    /// Enters an item, whose sender is known.
+    pub(super) fn add(&self, item: &Item) {
+        self.ledger.add(self.account, item.sender, item.size());
+    }
+    /// Gives back what an item that was entered counts.
+    pub(super) fn sub(&self, item: &Item) {
+        self.ledger.sub(self.account, item.sender, item.size());
+    }
+    /// So much is not acknowledged and counts.
+    pub(super) fn set_unacked(&mut self, bytes: u32) {
+        self.ledger.sub(self.account, EXEMPT, self.unacked);
+        self.ledger.add(self.account, EXEMPT, bytes);
+        self.unacked = bytes;
+    }
+}
+
+impl Item {
+    /// Finds out who sent it, as far as budgets care.
+    pub(super) fn look(&mut self, owner: Option<JidRef<'_>>) {
+        if self.sender == UNKNOWN {
+            self.sender = sender(&self.frame, owner);
+        }
+    }
+}
+
+fn sender(frame: &Frame, owner: Option<JidRef<'_>>) -> u32 {
+    let Some(from) = frame.head().raw_from(frame.bytes()).filter(|_| !frame.is_asked_for()) else {
+        return EXEMPT;
+    };
+    // Neither localpart nor domain has characters that are escaped in an attribute.
+    let bare = from.split_once('/').map_or(from, |(bare, _)| bare);
+    let own = owner.is_some_and(|owner| bare == owner.bare().as_str() || bare == owner.domain());
+    if own { EXEMPT } else { key(bare) }
+}
+
+fn key(text: &str) -> u32 {
+    static KEY: OnceLock<RandomState> = OnceLock::new();
+    let hash = KEY.get_or_init(RandomState::new).hash_one(text) >> 32;
+    u32::try_from(hash).unwrap_or_default().max(EXEMPT + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_leaves_nothing_behind() {
+        let ledger = Ledger::default();
+        let limits = Limits {
+            waiting_bytes: 100,
+            waiting_bytes_per_account: 60,
+            waiting_bytes_per_sender: 40,
+            ..Limits::default()
+        };
+        ledger.add(7, 9, 30);
+        assert_eq!(ledger.over(7, 9, 11, &limits), Some(Full::Sender));
+        assert_eq!(ledger.over(8, 9, 11, &limits), Some(Full::Sender), "whoever the recipient is");
+        assert_eq!(ledger.over(7, 10, 31, &limits), Some(Full::Account));
+        assert_eq!(ledger.over(7, EXEMPT, 31, &limits), Some(Full::Account));
+        assert_eq!(ledger.over(8, EXEMPT, 71, &limits), Some(Full::Account));
+        ledger.add(8, EXEMPT, 60);
+        assert_eq!(ledger.over(9, 11, 11, &limits), Some(Full::Node));
+        assert_eq!(ledger.over(9, 11, 10, &limits), None);
+        ledger.sub(8, EXEMPT, 60);
+        ledger.sub(7, 9, 30);
+        assert_eq!(ledger.bytes(), 0);
+        assert!(ledger.shards.iter().all(|shard| {
+            let shard = shard.lock();
+            shard.accounts.is_empty() && shard.senders.is_empty()
+        }));
+    }
+}

@@ -1,0 +1,57 @@
+//! Requests of a session to others that wait for their answer: RFC 6120 section 8.2.3.
+//!
+//! So that an answer that nobody asked for can be told from one that the client waits for, when there is no room for both
+//! (`shed.rs`). A request is a keyed hash of recipient and id. Nothing is kept for a session without open requests.
+//!
+//! Left out: time. A request that is never answered is forgotten behind [`MOST`] newer ones.
+//!
+//! The trap: an answer that is not found here is delivered like any other as long as there is room.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
+
+use jid::JidRef;
+
+use super::{Session, Slot};
+
+/// Requests of one session that are remembered.
+const MOST: usize = 256;
+
+struct Outstanding(Vec<u64>);
+
+impl Slot for Outstanding {}
+
+fn key(peer: JidRef<'_>, id: &str) -> u64 {
+    static KEY: OnceLock<RandomState> = OnceLock::new();
+    KEY.get_or_init(RandomState::new).hash_one((peer.as_str(), id))
+}
+
+impl Session {
+    /// The client has sent a request.
+    pub(crate) fn ask(&self, to: JidRef<'_>, id: &str) {
+        let key = key(to, id);
+        self.with(|state| match state.slots.get::<Outstanding>() {
+            Some(Outstanding(open)) => {
+                if open.len() >= MOST {
+                    open.remove(0);
+                }
+                open.push(key);
+            }
+            None => state.slots.put(Outstanding(vec![key])),
+        });
+    }
+
+    /// Whether the client waits for this answer; it does not any more.
+    pub(crate) fn has_asked(&self, from: JidRef<'_>, id: &str) -> bool {
+        self.with(|state| {
+            let Some(Outstanding(open)) = state.slots.get::<Outstanding>() else { return false };
+            let key = key(from, id);
+            let Some(at) = open.iter().position(|open| *open == key) else { return false };
+            open.remove(at);
+            if open.is_empty() {
+                state.slots.take::<Outstanding>();
+            }
+            true
+        })
+    }
+}
