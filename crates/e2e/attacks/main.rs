@@ -27,6 +27,7 @@ mod client_certificate_names;
 mod colliding_names;
 mod compression_bomb;
 mod console_cross_site;
+mod detached_sessions_filled;
 mod disguised_names;
 mod forged_carbon;
 mod forged_sender;
@@ -46,6 +47,7 @@ mod second_header;
 mod smuggled_bytes;
 mod websocket_cross_site;
 mod websocket_floods;
+mod unsolicited_answers;
 
 use std::collections::BTreeSet;
 use std::fs;

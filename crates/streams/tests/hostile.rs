@@ -404,16 +404,17 @@ async fn a_receiver_that_never_reads() {
         bounced += chat.nurse.sync().await.len();
     }
     let used = peak_since(then);
-    let bound = (limits.queue_message_bytes + limits.queue_presence_bytes) as usize;
+    // One sender has its share of the queue.
+    let bound = ((limits.queue_message_bytes + limits.queue_presence_bytes) / 2) as usize;
     println!("10 MB for a deaf client: {used} bytes, {bounced} answers");
-    // A queue counts 128 bytes for what surrounds a stanza; its vector may be half empty.
-    assert!(used > bound / 2 && used < bound * 3 / 2, "{used}");
+    // A queue counts 128 bytes for what surrounds a stanza; its vector may be half empty, and the sender has its errors.
+    assert!(used > bound / 2 && used < bound * 2, "{used}");
     assert!(bounced > 0, "the sender is told");
     chat.goes_on().await;
     chat.wire.advance(limits.blocked_seconds + 1).await;
     assert_eq!(chat.wire.node.table.sessions(), 2, "the deaf one is gone");
     // What waited for him goes back to the sender, for there is no store in this node.
-    assert!(chat.nurse.sync().await.len() > 500);
+    assert!(chat.nurse.sync().await.len() > 250);
     // The last word waits for three seconds, then the memory is free.
     chat.wire.advance(3).await;
     drop(deaf);

@@ -399,12 +399,7 @@ impl Node {
     }
 
     /// The same; `forced` past shares and budgets, not past the limits of the queue.
-    fn push_item(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        item: Item,
-        forced: bool,
-    ) -> Result<(), Back> {
+    fn push_item(self: &Arc<Self>, session: &Arc<Session>, item: Item, forced: bool) -> Result<(), Back> {
         let chain = &session.account.host().hooks.deliver;
         let kind = item.frame.kind();
         let mut urgency = if self.gather.wants(session, &item.frame) { Urgency::Soon } else { Urgency::Now };

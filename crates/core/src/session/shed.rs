@@ -294,11 +294,7 @@ mod tests {
             Queue { link: Link::new(), owner: Jid::parse(owner).unwrap(), ledger: ledger.clone(), limits }
         }
         fn room(&self) -> Room<'_> {
-            Room {
-                limits: &self.limits,
-                account: Some((&self.ledger, self.owner.as_ref())),
-                forced: false,
-            }
+            Room { limits: &self.limits, account: Some((&self.ledger, self.owner.as_ref())), forced: false }
         }
         fn push(&self, text: &str) -> Pushed {
             let frame = Frame::read(text.as_bytes()).unwrap();

@@ -1,0 +1,131 @@
+//! Messages that fill a session without a connection.
+//!
+//! Done: somebody who is in nobody's roster sends messages to the full addresses of sessions that lost their connection and
+//! wait to be resumed (XEP-0198), first to fill one and then to hold as much memory as there are such sessions.
+//!
+//! Rule: XEP-0198 section 5 lets a server keep what a session did not get, and sets no bound; ejabberd's `max_ack_queue` and
+//! Prosody's `smacks_max_queue_size` do, and end the session, which is what the attacker wants.
+//!
+//! Right: one sender has a share of a queue and a budget for all of them; what is beyond goes to the store, the session can be
+//! resumed, and the client gets everything once and in order.
+
+use testkit::wire::{Client, Wire, settle};
+
+use crate::support::wire;
+
+const NS: &str = "xmlns='urn:xmpp:sm:3'";
+
+/// Logs in and loses the connection; the identifier to resume with.
+async fn detached(wire: &Wire, user: &str, resource: &str) -> String {
+    let mut client = wire.login(user, resource).await;
+    client.send("<presence/>").await;
+    client.sync().await;
+    client.send(format!("<enable {NS} resume='true'/>")).await;
+    let id = client.element().await.attr("id").expect("an identifier");
+    drop(client);
+    settle().await;
+    id
+}
+
+async fn fill(stranger: &mut Client, to: &str, count: u32) {
+    let body = "x".repeat(20_000);
+    for n in 0..count {
+        stranger.send(format!("<message to='{to}' type='chat' id='{n}'><body>{body}</body></message>")).await;
+    }
+    assert_eq!(stranger.sync().await, [], "all of it is accepted");
+}
+
+#[tokio::test]
+async fn a_session_that_a_stranger_fills_is_resumed_and_gets_all_in_order() {
+    let wire = wire();
+    for user in ["juliet", "nurse", "stranger"] {
+        wire.user(user).await;
+    }
+    let id = detached(&wire, "juliet", "balcony").await;
+    let mut stranger = wire.login("stranger", "street").await;
+    let mut nurse = wire.login("nurse", "room").await;
+    // More than a queue has room for, and less than an offline store.
+    fill(&mut stranger, "juliet@example.com/balcony", 60).await;
+    nurse.send("<message to='juliet@example.com' type='chat' id='nurse'><body>Madam!</body></message>").await;
+    nurse.sync().await;
+    let half = u64::from(wire.node.limits().queue_message_bytes) / 2;
+    assert!(wire.node.ledger.bytes() <= half + 1024, "{}", wire.node.ledger.bytes());
+    assert_eq!(wire.node.table.sessions(), 3);
+    let mut juliet = wire.connect();
+    juliet.open().await;
+    juliet.authenticate(sasl::Mechanism::ScramSha1, "juliet", testkit::wire::PASSWORD).await.expect("in");
+    juliet.open().await;
+    juliet.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
+    assert_eq!(juliet.element().await.name(), "resumed");
+    let (mut ids, mut handled) = (Vec::new(), 0);
+    while ids.len() < 61 {
+        let seen = juliet.element().await;
+        match seen.name().as_str() {
+            "message" => {
+                handled += 1;
+                ids.push(seen.attr("id").expect("an id"));
+            }
+            "r" => juliet.send(format!("<a {NS} h='{handled}'/>")).await,
+            other => panic!("{other}"),
+        }
+    }
+    let expected: Vec<String> = (0..60).map(|n| n.to_string()).chain(["nurse".to_owned()]).collect();
+    assert_eq!(ids, expected);
+    juliet.send(format!("<a {NS} h='{handled}'/>")).await;
+    settle().await;
+    assert_eq!(wire.node.ledger.bytes(), 0);
+}
+
+#[tokio::test]
+async fn one_sender_holds_no_more_than_its_budget_in_all_of_them() {
+    const SESSIONS: u32 = 40;
+    let wire = wire();
+    wire.user("stranger").await;
+    let mut stranger = wire.login("stranger", "street").await;
+    for n in 0..SESSIONS {
+        let user = format!("victim{n}");
+        wire.user(&user).await;
+        detached(&wire, &user, "phone").await;
+        fill(&mut stranger, &format!("{user}@example.com/phone"), 26).await;
+    }
+    let limits = wire.node.limits().clone();
+    let waiting = wire.node.ledger.bytes();
+    let most = u64::from(limits.waiting_bytes_per_sender);
+    assert!(waiting <= most && waiting > most / 2, "{waiting}");
+    assert_eq!(wire.node.table.sessions(), SESSIONS as usize + 1);
+    wire.advance(301).await;
+    settle().await;
+    assert_eq!((wire.node.ledger.bytes(), wire.node.table.sessions()), (0, 1));
+}
+
+#[tokio::test]
+async fn an_account_holds_no_more_than_its_budget_in_all_its_sessions() {
+    let wire = wire();
+    for user in ["juliet", "stranger"] {
+        wire.user(user).await;
+    }
+    let mut accomplices = Vec::new();
+    for n in 0..8 {
+        let user = format!("accomplice{n}");
+        wire.user(&user).await;
+        accomplices.push(wire.login(&user, "x").await);
+    }
+    for n in 0..8 {
+        let resource = format!("phone{n}");
+        detached(&wire, "juliet", &resource).await;
+        // Answers: there is no store that takes them.
+        let answer = format!(
+            "<iq type='result' id='1' to='juliet@example.com/{resource}'><x xmlns='u:x'>{}</x></iq>",
+            "x".repeat(20_000)
+        );
+        for accomplice in &mut accomplices {
+            for _ in 0..20 {
+                accomplice.send(&answer).await;
+            }
+            assert_eq!(accomplice.sync().await, []);
+        }
+    }
+    let most = u64::from(wire.node.limits().waiting_bytes_per_account);
+    let waiting = wire.node.ledger.bytes();
+    assert!(waiting <= most && waiting > most / 2, "{waiting}");
+}

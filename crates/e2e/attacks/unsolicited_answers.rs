@@ -1,0 +1,94 @@
+//! Answers that nobody asked for.
+//!
+//! Done: somebody who is in nobody's roster sends thousands of IQ results and errors to the full address of a session that
+//! lost its connection, and to that of one that is slow to read, until their queues for answers are full.
+//!
+//! Rule: RFC 6120 section 8.2.3 has no answer without a request; RFC 6121 section 8.5.3.1 delivers results and errors to a
+//! full address whoever sends them. A server that ends a stream "because the client does not read what it asked for" ends
+//! it at anybody's wish.
+//!
+//! Right: what was not asked for goes first; the session stays, is resumed, and gets every answer that it did ask for.
+
+use testkit::wire::{Client, Wire, settle};
+
+use crate::support::{ask, friends, wire};
+
+const NS: &str = "xmlns='urn:xmpp:sm:3'";
+
+/// Ten megabytes of answers.
+async fn flood(stranger: &mut Client) {
+    let text = "x".repeat(10_000);
+    for n in 0..1000 {
+        let (kind, rest) = match n % 2 {
+            0 => ("result", String::new()),
+            _ => (
+                "error",
+                "<error type='cancel'><gone xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error>".to_owned(),
+            ),
+        };
+        stranger
+            .send(format!(
+                "<iq to='juliet@example.com/balcony' type='{kind}' id='{n}'><x xmlns='u:x'>{text}</x>{rest}</iq>"
+            ))
+            .await;
+    }
+    assert_eq!(stranger.sync().await, []);
+}
+
+async fn stranger(wire: &Wire) -> Client {
+    wire.user("stranger").await;
+    wire.login("stranger", "street").await
+}
+
+#[tokio::test]
+async fn a_session_without_a_connection_stays_and_gets_the_answer_that_it_asked_for() {
+    let wire = wire();
+    let (mut romeo, mut juliet) = friends(&wire).await;
+    let mut stranger = stranger(&wire).await;
+    juliet.send(format!("<enable {NS} resume='true'/>")).await;
+    let id = juliet.element().await.attr("id").expect("an identifier");
+    juliet.send("<iq to='romeo@example.com/orchard' type='get' id='asked'><q xmlns='u:q'/></iq>").await;
+    assert_eq!(romeo.element().await.attr("id").as_deref(), Some("asked"));
+    drop(juliet);
+    settle().await;
+    flood(&mut stranger).await;
+    let most = u64::from(wire.node.limits().queue_control_bytes) / 2;
+    assert!(wire.node.ledger.bytes() <= most, "{}", wire.node.ledger.bytes());
+    romeo.send("<iq to='juliet@example.com/balcony' type='result' id='asked'><q xmlns='u:q'/></iq>").await;
+    romeo.sync().await;
+    assert_eq!(wire.node.table.sessions(), 3, "the session waits");
+    let mut juliet = wire.connect();
+    juliet.open().await;
+    juliet.authenticate(sasl::Mechanism::ScramSha1, "juliet", testkit::wire::PASSWORD).await.expect("in");
+    juliet.open().await;
+    juliet.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
+    assert_eq!(juliet.element().await.name(), "resumed");
+    let (mut handled, mut asked) = (0, false);
+    while !asked {
+        let seen = juliet.element().await;
+        match seen.name().as_str() {
+            "r" => juliet.send(format!("<a {NS} h='{handled}'/>")).await,
+            _ => {
+                handled += 1;
+                asked = seen.attr("id").as_deref() == Some("asked");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slow_client_is_not_thrown_out_for_what_it_did_not_ask_for() {
+    let wire = wire();
+    for user in ["juliet", "nurse"] {
+        wire.user(user).await;
+    }
+    let mut stranger = stranger(&wire).await;
+    let mut juliet = wire.connect_with(4096);
+    juliet.login("juliet", "balcony").await;
+    flood(&mut stranger).await;
+    // It reads again: there is an answer for its own request, and no stream error before.
+    let answer =
+        ask(&mut juliet, "own", "<iq type='get' id='own'><query xmlns='jabber:iq:roster'/></iq>").await;
+    assert_eq!(answer.attr("type").as_deref(), Some("result"));
+    assert_eq!(wire.node.table.sessions(), 2);
+}
