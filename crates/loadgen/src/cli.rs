@@ -1,7 +1,8 @@
 //! The command line of `throng load`: what is asked for, as clap reads it, and the way to who does it.
 //!
 //! The first word is a plan unless it is one of `worker`, `capacity`, `compare`, `prepare` and `report`; a file of that
-//! name is written `./worker`. Errors are one sentence with the mend: 2 is wrong usage, 1 a run that failed.
+//! name is written `./worker`. Errors are one sentence that says how to fix it. Exit codes: 2 is wrong usage, 1 a run
+//! that failed, which is also one with failed logins or a missed threshold.
 //!
 //! Trap: the password may come from the environment or a file, since arguments are open to everybody on the machine.
 
@@ -21,7 +22,7 @@ use anyhow::anyhow;
 use clap::{Args, Subcommand};
 
 use crate::control::local::TOKEN;
-use crate::plan::{Security, Time};
+use crate::plan::{Security, Threshold, Time};
 use parse::{duration_ms, renamed_security, security, time};
 
 /// Run a load against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
@@ -169,6 +170,9 @@ struct Shape {
     /// Go on when the first login fails.
     #[arg(long)]
     keep_going: bool,
+    /// Fail (exit code 1) when this holds at the end, such as 'p99(message) > 50ms' or 'count(errors) > 0'; several times.
+    #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
+    fail_on: Vec<Threshold>,
     /// Seed of everything random.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,

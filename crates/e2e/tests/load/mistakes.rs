@@ -121,15 +121,24 @@ fn accounts_that_do_not_exist_stop_the_run_at_the_first_login() {
     assert_eq!(report.count("logins"), 0, "{}", report.told());
     assert!(report.count("users_started") < 20, "it went on: {}", report.told());
 
-    // Told to go on, it counts.
+    // Told to go on, it counts, and a run with failed logins has failed all the same.
     let refused = || node.metrics().sum("throng_login_failures_total{");
     let before = refused();
     let output = run(&["--keep-going"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.contains("20 of 20 logins failed (most frequent error: login:not-authorized, 20 times)"),
+        "{text}"
+    );
     let report = Run::read(&node.folder.join("out"));
     assert_eq!(report.end(), "finished", "{}", report.told());
     assert_eq!(report.count("login_errors"), 20, "{}", report.told());
     assert_eq!(refused() - before, 20, "{}", report.told());
+
+    // Unless a threshold says how many may.
+    let output = run(&["--keep-going", "--fail-on", "count(login_errors) > 20"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 
     // With the accounts there, the same command does.
     node.good(&["account", "bulk", "--prefix", "u", "--count", "20", "--password", PASSWORD]);
@@ -169,4 +178,61 @@ fn a_worker_needs_the_token_and_a_controller() {
     // A secret belongs neither on the screen of a run that was given it nor in its report.
     let report = fs::read_to_string(node.folder.join("out/run.json")).expect("a report");
     assert!(!report.contains(PASSWORD) && !report.contains("THRONG_LOAD"), "a secret is in the report");
+}
+
+#[test]
+fn a_condition_that_holds_at_the_end_is_a_failure_and_one_that_cannot_be_read_is_wrong_usage() {
+    let node = Node::start("thresholds", 10);
+    let run = |more: &[&str]| -> Output {
+        let words = ["idle", "-n", "10", "--hold", "1s", "--workers", "1"];
+        node.load("out", &[&words, more].concat()).output().expect("throng starts")
+    };
+    let output = run(&["--fail-on", "count(logins) < 10", "--fail-on", "max(login) > 1h"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let output = run(&["--fail-on", "count(logins) < 10", "--fail-on", "max(online) >= 10"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let text = said(&output);
+    for part in ["max(online) >= 10: 10", "FAILED", "passed"] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let report = Run::read(&node.folder.join("out"));
+    let missed: Vec<bool> =
+        report.list("thresholds").iter().map(|one| one["missed"].as_bool().expect("a verdict")).collect();
+    assert_eq!(missed, [false, true]);
+    let page = fs::read_to_string(node.folder.join("out/report.html")).expect("a page");
+    assert!(page.contains("Conditions on which the run fails"), "no table of thresholds");
+    let output = run(&["--fail-on", "p99(mesage) > 50ms"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("did you mean \"message\"?"), "{}", said(&output));
+}
+
+#[test]
+fn a_search_that_runs_out_of_accounts_names_the_accounts() {
+    let node = Node::start("few", 30);
+    let words = [
+        "capacity",
+        "idle",
+        "--from",
+        "20",
+        "--max",
+        "80",
+        "--hold",
+        "1s",
+        "--pause",
+        "0s",
+        "--workers",
+        "1",
+    ];
+    let output = node.load("out", &words).output().expect("throng starts");
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for part in [
+        "Capacity of",
+        ": 20 users",
+        "the accounts were the limit at 40",
+        "login:not-authorized",
+        "30 could log in",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
 }

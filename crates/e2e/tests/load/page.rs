@@ -27,6 +27,7 @@ count = 200
 hold = "3s"
 drain = "1s"
 keep_going = true
+fail_on = "count(login_errors) > 50"
 [[phase]]
 name = "ramp"
 rate = 100

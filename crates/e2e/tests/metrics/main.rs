@@ -99,7 +99,7 @@ impl Node {
     /// Twenty users log in and talk for three seconds, and five have no account.
     fn be_used(&self) {
         let plan = "title = 'Some life'\n[accounts]\nprefix = 'u'\ncount = 25\n\
-                    [options]\nhold = '3s'\ndrain = '1s'\nkeep_going = true\n\
+                    [options]\nhold = '3s'\ndrain = '1s'\nkeep_going = true\nfail_on = 'count(login_errors) > 5'\n\
                     [[phase]]\nrate = 50\nusers = 'connections'\n[[session]]\nsteps = ['login', 'roster', 'presence', \
                     { meanwhile = { do = [{ every = '500ms', message = { to = 'random' } }] } }]\n";
         fs::write(self.folder.join("life.toml"), plan).expect("a plan");

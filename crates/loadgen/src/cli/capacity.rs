@@ -19,6 +19,7 @@ use crate::measure::{Counter, Timing};
 use crate::plan::Time;
 use crate::report;
 use crate::report::model;
+use crate::report::verdict::{LATE_KEYS, most_frequent};
 
 /// How long a probe stays after its users have arrived, if neither flags nor plan end it earlier. Milliseconds.
 const STAY_MS: u64 = 30_000;
@@ -26,6 +27,16 @@ const STAY_MS: u64 = 30_000;
 const LATE_SHARE: f64 = 0.1;
 /// Share of a run's seconds in which a worker was busy that makes a failed probe unclear.
 const BUSY_SHARE: f64 = 0.25;
+
+/// Errors of accounts that are not there, are closed, or have another password.
+const ACCOUNTS: [&str; 6] = [
+    "login:not-authorized",
+    "login:account-disabled",
+    "login:credentials-expired",
+    "login:invalid-authzid",
+    "register:refused",
+    "no-free-user",
+];
 
 /// The figures of a probe.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -74,6 +85,7 @@ pub(super) fn capacity(asked: &Capacity) -> Result<(), Failure> {
         By::Users => highest(&base, asked.max.unwrap_or(1_000_000))?,
         By::Rate | By::Messages => asked.max.unwrap_or(10_000_000),
     };
+    let limit = highest_why(&base, asked.by, most);
     let mut search =
         Search::new(asked.from.unwrap_or(100), least, most, asked.precision / 100.0, asked.probes);
     let directory = once::directory(&base.output, &format!("capacity-{name}"), clock::unix_seconds());
@@ -102,7 +114,7 @@ pub(super) fn capacity(asked: &Capacity) -> Result<(), Failure> {
     }
     let (good, end) = search.result();
     let interrupted = interrupts.count() > 0;
-    let end = sentence(end, good, most, interrupted, &probes);
+    let end = sentence(end, good, (most, &limit), interrupted, &probes);
     let found = Found {
         plan: name,
         label,
@@ -195,22 +207,43 @@ fn judge(run: &model::Run, value: u64, asked: &Capacity) -> (Probe, Outcome) {
         generator_late_p99_ms: p99(Timing::Lateness),
     };
     let allowed = asked.errors / 100.0 * (done + errors) as f64;
+    let frequent = most_frequent(run);
+    let often = frequent
+        .map(|(kind, count)| format!("; most frequent error: {kind}, {count} times"))
+        .unwrap_or_default();
+    let missed = run.thresholds.iter().find(|threshold| threshold.missed);
+    // Failures first: what failed is not in the times.
     let why = if !matches!(run.about.end.as_str(), "finished" | "interrupted") {
-        Some(run.about.end.clone())
-    } else if probe.delivery_p99_ms > asked.delivery_ms {
-        Some(format!("delivery took {:.0} ms at p99", probe.delivery_p99_ms))
-    } else if probe.login_p99_ms > asked.login_ms {
-        Some(format!("login took {:.0} ms at p99", probe.login_p99_ms))
-    } else if probe.messages_lost > 0 {
-        Some(format!("{} messages were lost", probe.messages_lost))
+        Some(format!("{}{often}", run.about.end))
     } else if errors as f64 > allowed {
-        Some(format!("{errors} connections, logins or answers failed"))
+        Some(format!("{errors} connections, logins or answers failed{often}"))
+    } else if probe.messages_lost > 0 {
+        Some(format!("{} messages were lost{often}", probe.messages_lost))
+    } else if let Some(missed) = missed {
+        Some(format!("{}: {}{often}", missed.expression, missed.measured))
+    } else if probe.delivery_p99_ms > asked.delivery_ms {
+        Some(format!("delivery took {:.0} ms at p99{often}", probe.delivery_p99_ms))
+    } else if probe.login_p99_ms > asked.login_ms {
+        Some(format!("login took {:.0} ms at p99{often}", probe.login_p99_ms))
     } else {
         None
     };
     let Some(why) = why else { return (Probe { good: true, ..probe }, Outcome::Good) };
+    let of_accounts = frequent.is_some_and(|(kind, _)| ACCOUNTS.contains(&kind));
+    if of_accounts && errors as f64 > allowed {
+        let why = format!(
+            "{} of {} logins were refused as if there were no such account ({}); {} could log in",
+            total(Counter::LoginErrors),
+            total(Counter::LoginErrors) + probe.logins,
+            frequent.map_or("", |(kind, _)| kind),
+            probe.online
+        );
+        return (Probe { why: Some(why), ..probe }, Outcome::Accounts);
+    }
     let busy = run.seconds.iter().filter(|second| second.busiest_cpu > 0.9).count();
-    let strained = probe.generator_late_p99_ms > LATE_SHARE * asked.delivery_ms.min(asked.login_ms)
+    let keys = p99(Timing::Derive) * 1_000.0 > LATE_KEYS as f64;
+    let strained = keys
+        || probe.generator_late_p99_ms > LATE_SHARE * asked.delivery_ms.min(asked.login_ms)
         || busy as f64 > BUSY_SHARE * run.seconds.len() as f64
         || run.totals.errors.keys().any(|kind| kind.ends_with("-left"));
     let outcome = if strained { Outcome::Unclear } else { Outcome::Bad };
@@ -232,17 +265,37 @@ fn line(probe: &Probe, by: By) -> String {
     )
 }
 
-fn sentence(end: End, good: Option<u64>, most: u64, interrupted: bool, probes: &[Probe]) -> String {
+/// Why no more users than these can be tried: the first mistake of a plan with one more.
+fn highest_why(base: &Run, by: By, most: u64) -> String {
+    if by != By::Users || base.crew.listen.is_some() {
+        return String::new();
+    }
+    let mut run = base.clone();
+    let given = apply(&mut run, By::Users, most.saturating_add(1), 0).and_then(|()| plan::read(&run));
+    let first = given.ok().and_then(|given| once::mistakes(&run, &given).into_iter().next());
+    first.map(|mistake| format!(": {mistake}")).unwrap_or_default()
+}
+
+fn sentence(
+    end: End,
+    good: Option<u64>,
+    (most, limit): (u64, &str),
+    interrupted: bool,
+    probes: &[Probe],
+) -> String {
     let why = probes.iter().rev().find_map(|probe| probe.why.clone()).unwrap_or_default();
     let smallest = probes.iter().filter(|probe| !probe.good).map(|probe| probe.value).min().unwrap_or(0);
     match end {
         _ if interrupted => "interrupted; the number is what had passed by then".to_owned(),
         End::Found => format!("{smallest} fails ({why})"),
         End::Highest => {
-            format!("{most} is the most that this machine or --max allows, so it is at least that")
+            format!("{most} is the most that can be tried here{limit}; the server serves at least that")
         }
         End::Generator => format!(
             "the generator itself was the limit at {smallest} ({why}), so it is at least that; add workers or machines (--workers, --listen)"
+        ),
+        End::Accounts => format!(
+            "the accounts were the limit at {smallest} ({why}), which says nothing about the server; make more with `throng load prepare` or the server's own tools, and check --user-prefix, --first and the password"
         ),
         End::Nothing => format!("not even the smallest number passes ({why})"),
         End::Probes if good.is_some() => "no more probes were allowed (--probes)".to_owned(),
@@ -327,6 +380,22 @@ mod tests {
         assert_eq!(outcome(&run(1, 1, &[logins, (Counter::MessagesLost, 1)])).1, "1 messages were lost");
         let failed = outcome(&run(1, 1, &[logins, (Counter::LoginErrors, 2)]));
         assert_eq!(failed, (Outcome::Bad, "2 connections, logins or answers failed".to_owned()));
+        // Accounts that are not there are neither a time nor the server's limit.
+        let mut missing = run(5_000, 1, &[logins, (Counter::LoginErrors, 480)]);
+        let total = CounterTotal { total: 480, ..CounterTotal::default() };
+        missing.totals.errors.insert("login:not-authorized".to_owned(), total);
+        missing
+            .totals
+            .errors
+            .insert("timeout".to_owned(), CounterTotal { total: 3, ..CounterTotal::default() });
+        let (found, why) = outcome(&missing);
+        assert_eq!(found, Outcome::Accounts);
+        assert!(why.contains("480 of 1480 logins were refused as if there were no such account"), "{why}");
+        let mut broken = run(1, 1, &[logins, (Counter::Timeouts, 480)]);
+        broken.totals.errors.insert("timeout".to_owned(), total);
+        let (found, why) = outcome(&broken);
+        assert_eq!(found, Outcome::Bad);
+        assert!(why.ends_with("failed; most frequent error: timeout, 480 times"), "{why}");
         let mut late = run(101, 10, &[logins]);
         for second in &mut late.seconds[..3] {
             second.busiest_cpu = 0.95;

@@ -14,7 +14,7 @@ use crate::control::salts::Book;
 use crate::control::worker;
 use crate::host::{self, Host};
 use crate::measure::Counter;
-use crate::plan::{Facts, Mistake, Phase, check, workers_needed};
+use crate::plan::{Facts, Mistake, Phase, Threshold, check, workers_needed};
 use crate::report;
 use crate::report::model::{self, About};
 
@@ -26,6 +26,7 @@ pub(super) fn run(asked: &Run) -> Result<(), Failure> {
     writable(&directory)?;
     let interrupts = Interrupts::listen()?;
     let book = setup.salts.clone();
+    let thresholds = setup.plan.options.fail_on.clone();
     let run = perform(setup, asked, &interrupts)?;
     keep(asked, book.as_ref());
     let paths = report::write(&directory, &run)?;
@@ -39,16 +40,23 @@ pub(super) fn run(asked: &Run) -> Result<(), Failure> {
         }
         out::line(&format!("Report: {}", paths.html.display()));
     }
-    match run.about.end.as_str() {
-        "finished" | "interrupted" => Ok(()),
-        failed => Err(Failure::Run(anyhow::anyhow!(failed.to_owned()))),
+    failed(&thresholds, &run)
+}
+
+/// A run that failed is an error, whatever its report says.
+pub(super) fn failed(thresholds: &[Threshold], run: &model::Run) -> Result<(), Failure> {
+    match report::thresholds::failures(thresholds, run).as_slice() {
+        [] => Ok(()),
+        found => Err(Failure::Run(anyhow::anyhow!(found.join("; ")))),
     }
 }
 
 /// Does a run and shows it while it goes on.
 pub(super) fn perform(setup: Setup, asked: &Run, interrupts: &Interrupts) -> Result<model::Run, Failure> {
     let mut watch = Live::new(&asked.output, &setup);
-    let run = drive(setup, &mut watch, interrupts)?;
+    let thresholds = setup.plan.options.fail_on.clone();
+    let mut run = drive(setup, &mut watch, interrupts)?;
+    run.thresholds = report::thresholds::evaluate(&thresholds, &run);
     watch.finish(&run);
     Ok(run)
 }

@@ -159,6 +159,7 @@ fn arguments(shape: &Shape) -> Result<Arguments> {
         seed: shape.seed,
         acceptable_ms: shape.acceptable,
         keep_going: shape.keep_going,
+        fail_on: shape.fail_on.clone(),
         register: shape.register,
         ..Arguments::default()
     })

@@ -12,6 +12,8 @@ pub(super) enum Outcome {
     Bad,
     /// Not within the limits, but the generator itself was late or full: nothing is known about the server.
     Unclear,
+    /// Accounts are missing: a larger value cannot be tried.
+    Accounts,
 }
 
 /// How the search ended.
@@ -25,6 +27,8 @@ pub(super) enum End {
     Generator,
     /// Even the smallest value was bad.
     Nothing,
+    /// There are no more accounts.
+    Accounts,
     /// No more probes are allowed.
     Probes,
 }
@@ -69,6 +73,10 @@ impl Search {
             Outcome::Bad => self.bad = Some(self.bad.map_or(self.next, |bad| bad.min(self.next))),
             Outcome::Unclear => {
                 self.end = Some(End::Generator);
+                return;
+            }
+            Outcome::Accounts => {
+                self.end = Some(End::Accounts);
                 return;
             }
         }

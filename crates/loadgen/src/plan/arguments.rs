@@ -9,7 +9,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use super::{Endpoint, Security, Time, Tls};
+use super::{Endpoint, Security, Threshold, Time, Tls};
 
 /// Values from the command line. `None` and empty: the plan's own value holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +55,8 @@ pub struct Arguments {
     pub acceptable_ms: Option<u64>,
     /// Go on when the first login fails (`--keep-going`).
     pub keep_going: bool,
+    /// Conditions on which the run fails (`--fail-on`), beside those of the plan.
+    pub fail_on: Vec<Threshold>,
     /// Create each account before its first login (`--register`, XEP-0077).
     pub register: bool,
     /// Directory that file names in the plan are relative to; `None`: the working directory.
@@ -101,6 +103,7 @@ impl Default for Arguments {
             seed: None,
             acceptable_ms: None,
             keep_going: false,
+            fail_on: Vec::new(),
             register: false,
             directory: None,
         }

@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Threshold;
+
 /// Limits and habits of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
@@ -35,6 +37,9 @@ pub struct Options {
     pub send_buffer: Option<u32>,
     /// Write presence and message stamps; off when the server must see nothing of ours in `id`.
     pub stamps: bool,
+    /// Conditions on which the run fails.
+    #[serde(default)]
+    pub fail_on: Vec<Threshold>,
     /// Lines of files that variables read from.
     pub tables: Vec<Table>,
 }
@@ -56,6 +61,7 @@ impl Default for Options {
             receive_buffer: None,
             send_buffer: None,
             stamps: true,
+            fail_on: Vec::new(),
             tables: Vec::new(),
         }
     }

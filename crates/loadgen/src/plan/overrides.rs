@@ -46,6 +46,7 @@ pub(crate) fn apply(plan: &mut Plan, arguments: &Arguments) {
     options.acceptable_ms = arguments.acceptable_ms.unwrap_or(options.acceptable_ms);
     options.seed = arguments.seed.unwrap_or(options.seed);
     options.keep_going |= arguments.keep_going;
+    options.fail_on.extend(arguments.fail_on.iter().cloned());
     if let Some(rate) = arguments.arrival_rate {
         for phase in plan.phases.iter_mut().filter(|phase| phase.rate > 0.0) {
             phase.rate = rate;

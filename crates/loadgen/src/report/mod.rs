@@ -17,6 +17,7 @@ mod series;
 pub mod steps;
 mod table;
 mod text;
+pub(crate) mod thresholds;
 mod tick;
 pub(crate) mod unit;
 pub(crate) mod verdict;

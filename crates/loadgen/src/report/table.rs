@@ -98,6 +98,7 @@ fn after_arrivals(run: &Run) -> String {
 /// All tables, in the order of their sections: (title, id, content).
 pub(super) fn all(run: &Run) -> Vec<(&'static str, &'static str, String)> {
     let mut sections = vec![
+        ("Thresholds", "thresholds", thresholds(run)),
         (
             "Response times",
             "times",
@@ -115,6 +116,16 @@ pub(super) fn all(run: &Run) -> Vec<(&'static str, &'static str, String)> {
     ];
     sections.retain(|(_, _, html)| !html.is_empty());
     sections
+}
+
+/// The conditions on which the run fails.
+fn thresholds(run: &Run) -> String {
+    let mut table = Table::new("Conditions on which the run fails", &["Fails on", "Measured", "Result"]);
+    for threshold in &run.thresholds {
+        let result = if threshold.missed { "failed" } else { "passed" };
+        table.row(&threshold.expression, &[threshold.measured.clone(), result.to_owned()]);
+    }
+    table.end()
 }
 
 /// The table of the published test of BOSH, with percentiles.

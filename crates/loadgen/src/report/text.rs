@@ -77,6 +77,7 @@ pub(super) fn text(run: &Run) -> String {
     for warning in &run.warnings {
         text += &wrapped(warning, "  ! ", "    ");
     }
+    thresholds(&mut text, run);
     times(&mut text, run);
     steps(&mut text, run);
     counts(&mut text, run);
@@ -100,6 +101,22 @@ pub(super) fn used(run: &Run) -> Option<String> {
     };
     let asked = &run.about.security;
     Some(if asked.is_empty() { text } else { format!("{text} (security {})", plain(asked)) })
+}
+
+fn thresholds(text: &mut String, run: &Run) {
+    if run.thresholds.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n{:<45} {:>14} {:>16}", "Fails on", "measured", "");
+    for threshold in &run.thresholds {
+        let _ = writeln!(
+            text,
+            "{} {:>14} {:>16}",
+            fit(&threshold.expression, 45),
+            plain(&threshold.measured),
+            if threshold.missed { "FAILED" } else { "passed" }
+        );
+    }
 }
 
 fn times(text: &mut String, run: &Run) {

@@ -13,7 +13,7 @@ mod tests;
 mod workers;
 
 use super::mistake::nearest;
-use super::{AccountSource, Mistake, Plan, Security, Step, Time};
+use super::{AccountSource, Mistake, Plan, Security, Step, Subject, Time};
 pub use workers::{Workers, workers_needed};
 
 /// The mechanisms that this generator speaks, by their registered names.
@@ -55,6 +55,7 @@ pub fn check(plan: &Plan, facts: &Facts) -> Vec<Mistake> {
         steps::check(plan, session, &mut mistakes);
     }
     end(plan, &mut mistakes);
+    thresholds(plan, &mut mistakes);
     machine::check(plan, facts, &mut mistakes);
     mistakes
 }
@@ -221,6 +222,21 @@ fn mechanisms(plan: &Plan, mistakes: &mut Vec<Mistake>) {
         mistakes.push(Mistake::of_plan(
             "anonymous users can log in with ANONYMOUS only; give --mechanism ANONYMOUS, or accounts",
         ));
+    }
+}
+
+/// A threshold on a transaction that the plan does not have would never be met.
+fn thresholds(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+    for threshold in &plan.options.fail_on {
+        let Subject::Timing(name) = &threshold.subject else { continue };
+        let Some(name) = name.strip_prefix("tr:") else { continue };
+        if !plan.transactions.iter().any(|known| known == name) {
+            let near = nearest(name, plan.transactions.iter().map(String::as_str));
+            mistakes.push(Mistake::of_plan(format!(
+                "\"{}\": the plan has no transaction \"{name}\"{near}",
+                threshold.text
+            )));
+        }
     }
 }
 

@@ -18,8 +18,8 @@ use ::toml::de::DeTable;
 
 use super::mistake::nearest;
 use super::{
-    Arguments, Mistake, Options, Phase, Plan, Security, Session, Start, Table, Target, Transport, Web, csv,
-    endpoint, overrides, scale,
+    Arguments, Mistake, Options, Phase, Plan, Security, Session, Start, Table, Target, Threshold, Transport,
+    Web, csv, endpoint, overrides, scale,
 };
 pub use accounts::Preparation;
 use reader::{Context, Node, Section};
@@ -384,6 +384,14 @@ fn options(s: &Section<'_>) -> Options {
     options.receive_buffer = whole("receive_buffer", i64::from(i32::MAX)).map(|n| n as u32);
     options.send_buffer = whole("send_buffer", i64::from(i32::MAX)).map(|n| n as u32);
     options.stamps = truth("stamps").unwrap_or(options.stamps);
+    if let Some(node) = section.get("fail_on") {
+        for text in node.texts().unwrap_or_default() {
+            match Threshold::parse(&text) {
+                Ok(threshold) => options.fail_on.push(threshold),
+                Err(what) => node.wrong(what),
+            }
+        }
+    }
     section.finish();
     options
 }

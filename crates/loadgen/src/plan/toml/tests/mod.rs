@@ -88,6 +88,7 @@ fn every_key_outside_of_steps() {
         receive_buffer = 4096
         send_buffer = 8192
         stamps = false
+        fail_on = ["p99(message) > 50ms", "count(errors) > 0"]
 
         [tables]
         words = [["a", "b"], ["c", "d"]]
@@ -151,6 +152,9 @@ fn every_key_outside_of_steps() {
         receive_buffer: Some(4_096),
         send_buffer: Some(8_192),
         stamps: false,
+        fail_on: ["p99(message) > 50ms", "count(errors) > 0"]
+            .map(|text| crate::plan::Threshold::parse(text).unwrap())
+            .to_vec(),
         tables: vec![Table {
             name: "words".to_owned(),
             rows: vec![vec!["a".to_owned(), "b".to_owned()], vec!["c".to_owned(), "d".to_owned()]],
@@ -249,6 +253,7 @@ fn the_command_line_wins() {
         seed: Some(3),
         acceptable_ms: Some(250),
         keep_going: true,
+        fail_on: vec![crate::plan::Threshold::parse("max(login) > 1s").unwrap()],
         register: true,
         directory: None,
     };

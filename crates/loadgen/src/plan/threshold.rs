@@ -1,0 +1,332 @@
+//! Conditions on which a run fails, for use in CI: `p99(message) > 50ms`, `count(messages_lost) > 0`, `rate(logins) < 100`.
+//!
+//! ```text
+//! condition  = figure "(" name ")" comparison number [unit]
+//! figure     = p50 | p90 | p99 | p99.9 | mean | min | max     of a timing: us, ms, s, m, h
+//!            | count | rate                                   of a counter, a timing or errors; rate is a second's mean
+//!            | share                                          of a counter in what it is a part of: %
+//!            | max                                            of a gauge
+//! comparison = > | >= | < | <= | == | !=
+//! ```
+//!
+//! Names are those of `run.json`; `errors` is all errors, `error:KIND` those of one kind, `tr:NAME` a transaction. What is
+//! measured is compared in [`crate::report::thresholds`].
+//!
+//! Left out: arithmetic, and more than one comparison; several conditions are given one by one. Trap: the condition says
+//! when the run *fails*, as its flag is called, and not what has to hold.
+
+use serde::{Deserialize, Serialize};
+
+use super::mistake::nearest;
+use crate::measure::{Counter, Gauge, Timing};
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Threshold {
+    /// As it was written.
+    pub text: String,
+    /// Which figure.
+    pub figure: Figure,
+    /// Of what.
+    pub subject: Subject,
+    /// How it is compared.
+    pub comparison: Comparison,
+    /// With what: microseconds for times, a fraction of one for shares.
+    pub value: f64,
+}
+
+/// A figure of something measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Figure {
+    /// The median.
+    P50,
+    /// 90th percentile.
+    P90,
+    /// 99th percentile.
+    P99,
+    /// 99.9th percentile.
+    P999,
+    /// The mean.
+    Mean,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// How many in all.
+    Count,
+    /// How many a second in the mean.
+    Rate,
+    /// Which part of the whole.
+    Share,
+}
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Subject {
+    /// A timing or a transaction, by its name.
+    Timing(String),
+    /// A counter.
+    Counter(String),
+    /// A gauge.
+    Gauge(String),
+    /// All errors.
+    Errors,
+    /// Errors of one kind.
+    Error(String),
+}
+
+/// How a figure is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Comparison {
+    /// `>`
+    More,
+    /// `>=`
+    AtLeast,
+    /// `<`
+    Less,
+    /// `<=`
+    AtMost,
+    /// `==`
+    Equal,
+    /// `!=`
+    Other,
+}
+
+impl Comparison {
+    /// Whether it holds.
+    #[must_use]
+    pub fn holds(self, measured: f64, value: f64) -> bool {
+        match self {
+            Self::More => measured > value,
+            Self::AtLeast => measured >= value,
+            Self::Less => measured < value,
+            Self::AtMost => measured <= value,
+            Self::Equal => measured == value,
+            Self::Other => measured != value,
+        }
+    }
+}
+
+const FIGURES: &[(&str, Figure)] = &[
+    ("p50", Figure::P50),
+    ("p90", Figure::P90),
+    ("p99", Figure::P99),
+    ("p99.9", Figure::P999),
+    ("mean", Figure::Mean),
+    ("min", Figure::Min),
+    ("max", Figure::Max),
+    ("count", Figure::Count),
+    ("rate", Figure::Rate),
+    ("share", Figure::Share),
+];
+
+/// Two letters before one, or `>=` would be read as `>`.
+const COMPARISONS: &[(&str, Comparison)] = &[
+    (">=", Comparison::AtLeast),
+    ("<=", Comparison::AtMost),
+    ("==", Comparison::Equal),
+    ("!=", Comparison::Other),
+    (">", Comparison::More),
+    ("<", Comparison::Less),
+];
+
+const TIMES: &[(&str, f64)] =
+    &[("us", 1.0), ("µs", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 60e6), ("min", 60e6), ("h", 3_600e6)];
+
+/// Counters that are a part of others, and those.
+pub(crate) const PARTS: &[(Counter, &[Counter])] = &[
+    (Counter::LoginErrors, &[Counter::Logins, Counter::LoginErrors]),
+    (Counter::ConnectErrors, &[Counter::Connections, Counter::ConnectErrors]),
+    (Counter::SessionsLost, &[Counter::Logins]),
+    (Counter::MessagesLost, &[Counter::MessagesSent]),
+    (Counter::MessagesDuplicate, &[Counter::MessagesSent]),
+    (Counter::MessagesReordered, &[Counter::MessagesSent]),
+    (Counter::MessagesRefused, &[Counter::MessagesSent]),
+    (Counter::IqErrors, &[Counter::IqSent]),
+    (Counter::Timeouts, &[Counter::Acceptable, Counter::Unacceptable, Counter::Timeouts]),
+    (Counter::Unacceptable, &[Counter::Acceptable, Counter::Unacceptable, Counter::Timeouts]),
+];
+
+/// What an example looks like.
+const FORM: &str = "write it as 'p99(message) > 50ms' or 'count(messages_lost) > 0'";
+
+impl Threshold {
+    /// Reads a condition.
+    ///
+    /// # Errors
+    /// One sentence that says what is wrong and which names there are.
+    pub fn parse(text: &str) -> Result<Threshold, String> {
+        let text = text.trim();
+        let wrong = |what: String| Err(format!("\"{text}\": {what}"));
+        let Some((head, rest)) = text.split_once('(') else {
+            return wrong(format!("there is no figure with a name in brackets; {FORM}"));
+        };
+        // A transaction may have brackets in its name: the last one before the comparison ends it.
+        let split = COMPARISONS.iter().filter_map(|(sign, _)| rest.find(sign)).min();
+        let Some((inner, tail)) = split.and_then(|at| rest.split_at_checked(at)) else {
+            return wrong(format!("there is no comparison (>, >=, <, <=, ==, !=); {FORM}"));
+        };
+        let Some(name) = inner.trim_end().strip_suffix(')') else {
+            return wrong(format!("the bracket behind the name is missing; {FORM}"));
+        };
+        let head = head.trim();
+        let Some((_, figure)) = FIGURES.iter().find(|(word, _)| *word == head) else {
+            let known = FIGURES.iter().map(|(word, _)| *word);
+            let list: Vec<&str> = known.clone().collect();
+            let near = nearest(head, known);
+            return wrong(format!("there is no figure \"{head}\"; known are {}{near}", list.join(", ")));
+        };
+        let Some((sign, comparison)) = COMPARISONS.iter().find(|(sign, _)| tail.starts_with(sign)) else {
+            return wrong(format!("there is no comparison; {FORM}"));
+        };
+        let number = tail.get(sign.len()..).unwrap_or_default().trim();
+        let parsed = subject(*figure, name.trim())
+            .and_then(|subject| Ok((value(*figure, &subject, number)?, subject)));
+        match parsed {
+            Ok((value, subject)) => Ok(Threshold {
+                text: text.to_owned(),
+                figure: *figure,
+                subject,
+                comparison: *comparison,
+                value,
+            }),
+            Err(what) => wrong(what),
+        }
+    }
+
+    /// Whether it is about this counter.
+    pub(crate) fn is_about(&self, counter: Counter) -> bool {
+        matches!(&self.subject, Subject::Counter(name) if name == counter.name())
+    }
+}
+
+fn subject(figure: Figure, name: &str) -> Result<Subject, String> {
+    let timing = || {
+        let transaction = name.strip_prefix("tr:").is_some_and(|name| !name.is_empty());
+        (transaction || Timing::ALL.iter().any(|timing| timing.name() == name))
+            .then(|| Subject::Timing(name.to_owned()))
+    };
+    let counter = || {
+        Counter::ALL.iter().any(|counter| counter.name() == name).then(|| Subject::Counter(name.to_owned()))
+    };
+    let gauge =
+        || Gauge::ALL.iter().any(|gauge| gauge.name() == name).then(|| Subject::Gauge(name.to_owned()));
+    let error = || match name.strip_prefix("error:") {
+        Some(kind) if !kind.is_empty() => Some(Subject::Error(kind.to_owned())),
+        _ => (name == "errors").then_some(Subject::Errors),
+    };
+    let timings = || Timing::ALL.iter().map(|timing| timing.name());
+    let counters = || Counter::ALL.iter().map(|counter| counter.name());
+    let gauges = || Gauge::ALL.iter().map(|gauge| gauge.name());
+    let (found, known): (Option<Subject>, Vec<&str>) = match figure {
+        Figure::Share => (
+            counter().filter(|_| PARTS.iter().any(|(part, _)| part.name() == name)),
+            PARTS.iter().map(|(part, _)| part.name()).collect(),
+        ),
+        Figure::Count | Figure::Rate => (
+            error().or_else(counter).or_else(timing),
+            ["errors", "error:KIND"]
+                .into_iter()
+                .chain(counters())
+                .chain(timings())
+                .chain(["tr:NAME"])
+                .collect(),
+        ),
+        Figure::Max => (timing().or_else(gauge), timings().chain(gauges()).chain(["tr:NAME"]).collect()),
+        _ => (timing(), timings().chain(["tr:NAME"]).collect()),
+    };
+    found.ok_or_else(|| {
+        let near = nearest(name, known.iter().copied());
+        format!(
+            "nothing is measured under the name \"{name}\" that has this figure; known are {}{near}",
+            known.join(", ")
+        )
+    })
+}
+
+fn value(figure: Figure, subject: &Subject, text: &str) -> Result<f64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && !".-+_".contains(c)).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim();
+    let number: f64 = number
+        .replace('_', "")
+        .parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite())
+        .ok_or_else(|| format!("\"{text}\" is no number; {FORM}"))?;
+    let time = matches!(subject, Subject::Timing(_)) && !matches!(figure, Figure::Count | Figure::Rate);
+    if time {
+        let factor = TIMES.iter().find(|(word, _)| *word == unit).map(|(_, factor)| factor);
+        return factor.map(|factor| number * factor).ok_or_else(|| {
+            format!("a time needs a unit: us, ms, s, m or h, such as {number}ms; not \"{text}\"")
+        });
+    }
+    match (figure, unit) {
+        (Figure::Share, "%") => Ok(number / 100.0),
+        (Figure::Share, _) => Err(format!("a share is given in per cent, such as {number}%; not \"{text}\"")),
+        (_, "") | (Figure::Rate, "/s") => Ok(number),
+        _ => Err(format!("this is counted and has no unit \"{unit}\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Figure, Subject, Comparison, f64) {
+        let found = Threshold::parse(text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(found.text, text.trim());
+        (found.figure, found.subject, found.comparison, found.value)
+    }
+
+    #[test]
+    fn figures_names_comparisons_and_units() {
+        let timing = |name: &str| Subject::Timing(name.to_owned());
+        let counter = |name: &str| Subject::Counter(name.to_owned());
+        let cases = [
+            ("p99(message) > 50ms", (Figure::P99, timing("message"), Comparison::More, 50_000.0)),
+            (" p99.9( login )>=1.5s ", (Figure::P999, timing("login"), Comparison::AtLeast, 1_500_000.0)),
+            ("mean(tr:look (at) it) < 3us", (Figure::Mean, timing("tr:look (at) it"), Comparison::Less, 3.0)),
+            (
+                "max(online) < 1_000",
+                (Figure::Max, Subject::Gauge("online".into()), Comparison::Less, 1_000.0),
+            ),
+            ("max(roster) <= 1m", (Figure::Max, timing("roster"), Comparison::AtMost, 60e6)),
+            ("count(errors) != 0", (Figure::Count, Subject::Errors, Comparison::Other, 0.0)),
+            (
+                "count(error:login:not-authorized) > 2",
+                (Figure::Count, Subject::Error("login:not-authorized".into()), Comparison::More, 2.0),
+            ),
+            ("rate(logins) < 100/s", (Figure::Rate, counter("logins"), Comparison::Less, 100.0)),
+            ("rate(message) == 5", (Figure::Rate, timing("message"), Comparison::Equal, 5.0)),
+            ("share(login_errors) > 0.5%", (Figure::Share, counter("login_errors"), Comparison::More, 0.005)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(read(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_names_that_are_known() {
+        let cases: [(&str, &[&str]); 11] = [
+            ("", &["no figure with a name in brackets", "p99(message) > 50ms"]),
+            ("p99 message > 50ms", &["no figure with a name in brackets"]),
+            ("p98(message) > 50ms", &["no figure \"p98\"", "p99.9, mean", "did you mean"]),
+            ("p99(mesage) > 50ms", &["\"mesage\"", "known are connect, tls", "did you mean \"message\"?"]),
+            ("p99(logins) > 50ms", &["\"logins\"", "did you mean \"login\"?"]),
+            ("share(logins) > 5%", &["\"logins\"", "known are login_errors"]),
+            ("p99(message) = 50ms", &["no comparison"]),
+            ("p99(message > 50ms", &["bracket behind the name"]),
+            ("p99(message) > fast", &["\"fast\" is no number"]),
+            ("p99(message) > 50", &["a time needs a unit", "50ms"]),
+            ("count(messages_lost) > 5ms", &["no unit \"ms\""]),
+        ];
+        for (text, parts) in cases {
+            let error = Threshold::parse(text).expect_err(text);
+            for part in parts {
+                assert!(error.contains(part), "{text}: no {part:?} in {error}");
+            }
+        }
+        assert!(Threshold::parse("share(timeouts) > 1").unwrap_err().contains("in per cent, such as 1%"));
+    }
+}

@@ -1,0 +1,190 @@
+//! Whether a run has failed: its thresholds ([`crate::plan::Threshold`]), failed logins, and how it ended.
+//!
+//! Left out: thresholds over a part of the run. Trap: a time that was never measured fails its threshold, since a check
+//! that passes because nothing happened would hide that nothing happened.
+
+use crate::measure::{Counter, Summary};
+use crate::plan::{Figure, PARTS, Subject, Threshold};
+
+use super::model::{Run, ThresholdRun};
+use super::unit::{digits, grouped, time};
+use super::verdict::{many, most_frequent, total};
+
+/// Compares a run with its thresholds.
+pub(crate) fn evaluate(thresholds: &[Threshold], run: &Run) -> Vec<ThresholdRun> {
+    thresholds.iter().map(|threshold| one(threshold, run)).collect()
+}
+
+fn one(threshold: &Threshold, run: &Run) -> ThresholdRun {
+    let expression = threshold.text.clone();
+    let Some(measured) = measured(threshold, run) else {
+        return ThresholdRun { expression, measured: "nothing was measured".to_owned(), missed: true };
+    };
+    ThresholdRun {
+        expression,
+        measured: shown(threshold, measured),
+        missed: threshold.comparison.holds(measured, threshold.value),
+    }
+}
+
+/// The figure; `None` where there is no value to take it of.
+fn measured(threshold: &Threshold, run: &Run) -> Option<f64> {
+    let count = match &threshold.subject {
+        Subject::Timing(name) => {
+            let total = run.totals.timings.get(name).filter(|total| total.summary.count > 0);
+            match (threshold.figure, total) {
+                (Figure::Count | Figure::Rate, total) => total.map_or(0, |total| total.summary.count),
+                (figure, total) => return total.map(|total| of_time(figure, &total.summary)),
+            }
+        }
+        Subject::Gauge(name) => return Some(run.totals.gauges.get(name).copied().unwrap_or(0) as f64),
+        Subject::Counter(name) => {
+            let count = run.totals.counters.get(name).map_or(0, |counter| counter.total);
+            if threshold.figure == Figure::Share {
+                let (_, whole) = PARTS.iter().find(|(part, _)| part.name() == name)?;
+                let whole: u64 = whole.iter().map(|counter| total(run, *counter)).sum();
+                return (whole > 0).then(|| count as f64 / whole as f64);
+            }
+            count
+        }
+        Subject::Errors => run.totals.errors.values().map(|error| error.total).sum(),
+        Subject::Error(kind) => run.totals.errors.get(kind).map_or(0, |error| error.total),
+    };
+    match threshold.figure {
+        Figure::Rate => (run.about.length > 0.0).then(|| count as f64 / run.about.length),
+        _ => Some(count as f64),
+    }
+}
+
+fn of_time(figure: Figure, summary: &Summary) -> f64 {
+    match figure {
+        Figure::P50 => summary.p50 as f64,
+        Figure::P90 => summary.p90 as f64,
+        Figure::P99 => summary.p99 as f64,
+        Figure::P999 => summary.p999 as f64,
+        Figure::Min => summary.min as f64,
+        Figure::Max => summary.max as f64,
+        _ => summary.mean,
+    }
+}
+
+fn shown(threshold: &Threshold, measured: f64) -> String {
+    match (&threshold.subject, threshold.figure) {
+        (_, Figure::Rate) => format!("{}/s", digits(measured)),
+        (_, Figure::Share) => format!("{} %", digits(measured * 100.0)),
+        (Subject::Timing(_), figure) if figure != Figure::Count => time(measured),
+        _ => grouped(measured.max(0.0) as u64),
+    }
+    .replace(['\u{a0}', '\u{202f}'], " ")
+}
+
+/// Why the run has failed, the gravest first; nothing for one that has not. Failed logins are a failure unless a threshold
+/// says how many may be.
+pub(crate) fn failures(thresholds: &[Threshold], run: &Run) -> Vec<String> {
+    let mut found = Vec::new();
+    let frequent = most_frequent(run)
+        .map(|(kind, count)| format!(" (most frequent error: {kind}, {})", many(count, "time", "times")));
+    let mut frequent = frequent.unwrap_or_default();
+    if !matches!(run.about.end.as_str(), "finished" | "interrupted" | "") {
+        found.push(run.about.end.clone());
+    }
+    let (failed, logins) = (total(run, Counter::LoginErrors), total(run, Counter::Logins));
+    if failed > 0
+        && found.is_empty()
+        && !thresholds.iter().any(|threshold| threshold.is_about(Counter::LoginErrors))
+    {
+        found.push(format!(
+            "{} of {} failed{}",
+            grouped(failed),
+            many(failed + logins, "login", "logins"),
+            std::mem::take(&mut frequent)
+        ));
+    }
+    for threshold in run.thresholds.iter().filter(|threshold| threshold.missed) {
+        found.push(format!(
+            "{}: {}{}",
+            threshold.expression,
+            threshold.measured,
+            std::mem::take(&mut frequent)
+        ));
+    }
+    found.iter().map(|text| text.replace(['\u{a0}', '\u{202f}'], " ")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::{Gauge, Histogram, Timing};
+    use crate::report::model::{CounterTotal, TimingTotal};
+
+    fn run() -> Run {
+        let mut run = Run::default();
+        run.about.length = 10.0;
+        run.about.end = "finished".to_owned();
+        let mut histogram = Histogram::new();
+        (1..=1_000).for_each(|ms| histogram.record(ms * 1_000));
+        let total = TimingTotal { summary: histogram.summary(), ..TimingTotal::default() };
+        run.totals.timings.insert(Timing::Message.name().to_owned(), total);
+        for (counter, total) in
+            [(Counter::Logins, 98), (Counter::LoginErrors, 2), (Counter::MessagesSent, 500)]
+        {
+            let total = CounterTotal { total, ..CounterTotal::default() };
+            run.totals.counters.insert(counter.name().to_owned(), total);
+        }
+        for (kind, total) in [("login:not-authorized", 2), ("timeout", 1), ("nobody-online", 9)] {
+            run.totals.errors.insert(kind.to_owned(), CounterTotal { total, ..CounterTotal::default() });
+        }
+        run.totals.gauges.insert(Gauge::Online.name().to_owned(), 98);
+        run
+    }
+
+    fn of(text: &str) -> (String, bool) {
+        let found = evaluate(&[Threshold::parse(text).unwrap()], &run());
+        (found[0].measured.clone(), found[0].missed)
+    }
+
+    #[test]
+    fn each_figure_is_compared_with_what_was_measured() {
+        for (text, measured, missed) in [
+            ("p50(message) > 499ms", "500 ms", true),
+            ("p99(message) > 1s", "990 ms", false),
+            ("max(message) >= 1s", "1 s", true),
+            ("mean(message) < 400ms", "500 ms", false),
+            ("count(message) == 1000", "1000", true),
+            ("rate(message) < 100.5", "100/s", true),
+            ("share(login_errors) > 1.9%", "2 %", true),
+            ("share(messages_lost) > 0%", "0 %", false),
+            ("count(messages_lost) > 0", "0", false),
+            ("count(errors) > 11", "12", true),
+            ("count(error:timeout) != 1", "1", false),
+            ("max(online) < 99", "98", true),
+        ] {
+            assert_eq!(of(text), (measured.to_owned(), missed), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_never_measured_fails() {
+        assert_eq!(of("p99(presence) > 1s"), ("nothing was measured".to_owned(), true));
+        assert_eq!(of("share(iq_errors) > 1%"), ("nothing was measured".to_owned(), true));
+    }
+
+    #[test]
+    fn failed_logins_are_a_failure_unless_a_threshold_says_how_many_may_be() {
+        let found = failures(&[], &run());
+        assert_eq!(found, ["2 of 100 logins failed (most frequent error: login:not-authorized, 2 times)"]);
+        let with = |text: &str| {
+            let thresholds = [Threshold::parse(text).unwrap()];
+            let mut run = run();
+            run.thresholds = evaluate(&thresholds, &run);
+            failures(&thresholds, &run)
+        };
+        assert_eq!(with("count(login_errors) > 2"), [""; 0]);
+        let missed = with("share(login_errors) > 1%");
+        assert!(
+            missed[0].starts_with("share(login_errors) > 1%: 2 % (most frequent error: login:"),
+            "{missed:?}"
+        );
+        assert_eq!(with("p50(message) > 1ms").len(), 2);
+    }
+}
