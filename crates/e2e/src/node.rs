@@ -108,12 +108,12 @@ impl Node {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Makes an account.
+    /// Makes an account, and the database if the node was never started.
     ///
     /// # Panics
     /// If that fails.
     pub fn add_account(&self, jid: &str, password: &str) {
-        self.good(&["account", "add", "--password", password, jid]);
+        self.good(&["account", "add", "--create", "--password", password, jid]);
     }
 
     /// Starts it and waits until it has opened all its ports and its admin socket.

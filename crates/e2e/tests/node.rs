@@ -65,9 +65,11 @@ impl Node {
         );
         self.node.configure(&text);
     }
-    /// `throng account …`, which must succeed; what it printed.
+    /// `throng account …`, which must succeed; what it printed. What adds accounts may make the database.
     fn account(&self, words: &[&str], input: &str) -> String {
-        self.good_with(&[&["account"], words].concat(), input)
+        let create: &[&str] =
+            if matches!(words.first(), Some(&"add" | &"bulk")) { &["--create"] } else { &[] };
+        self.good_with(&[&["account"], words, create].concat(), input)
     }
     /// `throng command …`, which must succeed; what it printed.
     fn order(&self, words: &[&str], input: &str) -> String {
@@ -229,7 +231,7 @@ fn check_lists_all_mistakes_and_usage_is_2() {
     };
     told(
         "[modules]\nofline = true\n[limits]\nstanza_byte = 100000\n",
-        &["2 things", "did you mean \"offline\"?", "did you mean \"stanza_bytes\"?"],
+        &["2 things to fix", "did you mean \"offline\"?", "did you mean \"stanza_bytes\"?"],
     );
     let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, node.port)).expect("the port");
     let port = node.port.to_string();

@@ -1,120 +1,178 @@
 //! `throng account …`: asks the running node if there is one, and works on the database otherwise.
+//!
+//! Each command says on standard error which of the two it uses. A database that is not there is an error, for this is the wrong
+//! folder or `--config` is missing; only `--create` makes one.
 
-use std::io::{BufRead, IsTerminal};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use jid::Jid;
+use store_sql::SqlStores;
+use tokio::net::UnixStream;
 
 use crate::admin::{self, Admin, Answer, Request};
 use crate::cli::Account;
 use crate::config::Config;
+use crate::hint::hint;
 use crate::runtime::{self, Tasks};
-use crate::{out, wire};
+use crate::{out, prompt, wire};
 
 /// Carries an account command out.
 pub(crate) fn command(command: Account) -> Result<()> {
-    let (file, request): (Option<PathBuf>, Request) = match command {
-        Account::Add { file, jid, password } => {
-            (file.config, Request::Add { password: secret(password, &jid)?, jid })
+    let file = command.file().config.clone();
+    let config = Config::load(file.as_deref())?;
+    runtime::start()?.block_on(run(&config, command))
+}
+
+async fn run(config: &Config, command: Account) -> Result<()> {
+    let create = matches!(&command, Account::Add { create: true, .. } | Account::Bulk { create: true, .. });
+    let way = match admin::connect(&config.socket()).await {
+        Some(stream) => {
+            out::error(&format!("using the running node, {}", whole(&config.socket())));
+            Way::Node(stream)
         }
-        Account::Passwd { file, jid, password } => {
-            (file.config, Request::Passwd { password: secret(password, &jid)?, jid })
+        None => {
+            // Before a database is made for it.
+            if let Some(jid) = command.jid() {
+                admin::account(jid, &config.domains)?;
+            }
+            Way::Database(Stopped::open(config, create).await?)
         }
-        Account::Remove { file, jid } => (file.config, Request::Remove { jid }),
-        Account::Disable { file, jid } => (file.config, Request::Disable { jid, disabled: true }),
-        Account::Enable { file, jid } => (file.config, Request::Disable { jid, disabled: false }),
-        Account::Show { file, jid } => (file.config, Request::Show { jid }),
-        Account::List { file, domain } => {
-            let default = Config::load(file.config.as_deref())?.domain().to_owned();
-            (file.config, Request::List { domain: domain.unwrap_or(default), after: 0 })
+    };
+    let mut way = way;
+    let result = carry_out(config, &mut way, command).await;
+    if let Way::Database(stopped) = &way {
+        stopped.database.close().await;
+    }
+    result
+}
+
+async fn carry_out(config: &Config, way: &mut Way, command: Account) -> Result<()> {
+    let mut request = match command {
+        Account::Add { jid, password, .. } => {
+            // Nobody types a password for nothing.
+            if way.knows(&jid).await? {
+                let hint = hint(config.path.as_deref(), "account passwd", &jid);
+                bail!("{jid} exists already; change its password with: {hint}");
+            }
+            Request::Add { password: secret(password, &jid)?, jid }
         }
-        Account::Bulk { file, domain, prefix, from, count, password, roster } => {
-            let default = Config::load(file.config.as_deref())?.domain().to_owned();
+        Account::Passwd { jid, password, .. } => {
+            if !way.knows(&jid).await? {
+                return Err(admin::missing(config.path.as_deref(), &jid));
+            }
+            Request::Passwd { password: secret(password, &jid)?, jid }
+        }
+        Account::Remove { jid, .. } => Request::Remove { jid },
+        Account::Disable { jid, .. } => Request::Disable { jid, disabled: true },
+        Account::Enable { jid, .. } => Request::Disable { jid, disabled: false },
+        Account::Show { jid, .. } => Request::Show { jid },
+        Account::List { domain, .. } => {
+            Request::List { domain: domain.unwrap_or_else(|| config.domain().to_owned()), after: 0 }
+        }
+        Account::Bulk { domain, prefix, from, count, password, roster, .. } => {
+            let domain = domain.unwrap_or_else(|| config.domain().to_owned());
             let ring = match roster.as_deref() {
                 None => 0,
                 Some(form) => form.strip_prefix("ring:").and_then(|r| r.parse().ok()).with_context(|| {
                     format!("--roster \"{form}\" is not of the form ring:R, such as ring:50")
                 })?,
             };
+            way.knows(&format!("{prefix}{from}@{domain}")).await?;
             let password = secret(password, "the accounts")?;
-            (
-                file.config,
-                Request::Bulk { domain: domain.unwrap_or(default), prefix, from, count, password, ring },
-            )
+            Request::Bulk { domain, prefix, from, count, password, ring }
         }
     };
-    let config = Config::load(file.as_deref())?;
-    runtime::start()?.block_on(run(&config, request))
-}
-
-async fn run(config: &Config, mut request: Request) -> Result<()> {
-    if let Some(mut stream) = admin::connect(&config.socket()).await {
-        loop {
-            let answer = admin::ask(&mut stream, &request).await?;
-            match show(answer, &mut request) {
-                true => continue,
-                false => return Ok(()),
-            }
-        }
-    }
-    std::fs::create_dir_all(&config.data_dir)
-        .with_context(|| format!("the directory {} cannot be made", config.data_dir.display()))?;
-    let tasks = Tasks(tokio::runtime::Handle::current());
-    let database = wire::open_database(config, &tasks).await?;
-    let admin = Admin {
-        stores: database.stores(),
-        domains: config.domains.clone(),
-        keys: crate::passwords::Keys::new(config.iterations),
-        tokens: Arc::new(api::auth::tokens::Tokens::new(database.stores().settings)),
-        running: None,
-    };
-    let result = loop {
-        let again = match &request {
-            Request::List { domain, after } => Request::List { domain: domain.clone(), after: *after },
-            _ => Request::Status,
+    loop {
+        // What the next page is asked with; all other requests are asked once.
+        let next = match &request {
+            Request::List { domain, .. } => Some(domain.clone()),
+            _ => None,
         };
-        match admin.run(std::mem::replace(&mut request, again)).await {
-            Ok(answer) => {
-                if !show(answer, &mut request) {
-                    break Ok(());
-                }
-            }
-            Err(error) => break Err(error),
+        let answer = way.ask(request).await?;
+        answer.lines.iter().for_each(|line| out::line(line));
+        match (next, answer.next) {
+            (Some(domain), Some(after)) => request = Request::List { domain, after },
+            _ => return Ok(()),
         }
-    };
-    database.close().await;
-    result
-}
-
-/// Prints an answer; true if there is another page, for which the request is then set.
-fn show(answer: Answer, request: &mut Request) -> bool {
-    for line in answer.lines {
-        out::line(&line);
-    }
-    match (answer.next, request) {
-        (Some(next), Request::List { after, .. }) => {
-            *after = next;
-            true
-        }
-        _ => false,
     }
 }
 
-/// The password from the command line or from standard input.
+/// The password from the command line, or as it is typed.
 fn secret(given: Option<String>, whose: &str) -> Result<String> {
-    if let Some(password) = given {
-        return Ok(password);
+    given.map_or_else(|| prompt::password(whose), Ok)
+}
+
+/// Who carries requests out.
+enum Way {
+    Node(UnixStream),
+    Database(Stopped),
+}
+
+impl Way {
+    async fn ask(&mut self, request: Request) -> Result<Answer> {
+        match self {
+            Way::Node(stream) => admin::ask(stream, &request).await,
+            Way::Database(stopped) => stopped.admin.run(request).await,
+        }
     }
-    let stdin = std::io::stdin();
-    if stdin.is_terminal() {
-        out::error(&format!("password for {whose} (it is shown while you type):"));
+
+    /// Whether there is such an account; an error if there cannot be one.
+    async fn knows(&mut self, jid: &str) -> Result<bool> {
+        let answer = self.ask(Request::Known { jid: jid.to_owned() }).await?;
+        Ok(answer.status == Some(serde_json::Value::Bool(true)))
     }
-    let mut line = String::new();
-    stdin.lock().read_line(&mut line).context("the password cannot be read from standard input")?;
-    let password = line.trim_end_matches(['\r', '\n']).to_owned();
-    if password.is_empty() {
-        bail!("no password was given; write one line to standard input");
+}
+
+/// The database of a node that is not running.
+pub(crate) struct Stopped {
+    pub(crate) admin: Admin,
+    pub(crate) database: Arc<SqlStores>,
+}
+
+impl Stopped {
+    /// Opens it, and says which it is.
+    pub(crate) async fn open(config: &Config, create: bool) -> Result<Stopped> {
+        let file = whole(&store_sql::file(&config.storage_url).map_err(|error| anyhow::anyhow!("{error}"))?);
+        if create {
+            std::fs::create_dir_all(&config.data_dir)
+                .with_context(|| format!("the directory {} cannot be made", config.data_dir.display()))?;
+        } else if !Path::new(&file).exists() {
+            bail!(
+                "no node is running here and there is no database {file}; use the folder and the --config of the node. \
+                 A new database is made by {} or by the option --create of account add and account bulk",
+                hint(config.path.as_deref(), "serve", "")
+            );
+        }
+        out::error(&format!("no node is running; using the database {file}"));
+        let tasks = Tasks(tokio::runtime::Handle::current());
+        let database = wire::open_database(config, &tasks, create).await?;
+        let admin = Admin {
+            stores: database.stores(),
+            domains: config.domains.clone(),
+            keys: crate::passwords::Keys::new(config.iterations),
+            tokens: Arc::new(api::auth::tokens::Tokens::new(database.stores().settings)),
+            config: config.path.clone(),
+            running: None,
+        };
+        Ok(Stopped { admin, database })
     }
-    Ok(password)
+}
+
+/// A path that says where it is, whatever the working directory.
+pub(crate) fn whole(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+/// Where administrators of the configuration have no account.
+pub(crate) async fn without_account(config: &Config, stores: &store::Stores) -> Vec<Jid> {
+    let mut missing = Vec::new();
+    for jid in config.admins.iter().filter_map(|admin| Jid::parse(admin).ok()) {
+        let served = config.domains.iter().any(|domain| domain == jid.domain());
+        if served && matches!(stores.accounts.show(jid.as_ref()).await, Ok(None)) {
+            missing.push(jid);
+        }
+    }
+    missing
 }

@@ -3,7 +3,7 @@
 //! The socket is a Unix socket in the data directory that only its owner may open: whoever can open it could
 //! read the database as well. One JSON object a line in each direction.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -16,6 +16,8 @@ use throng_core::{Node, Passwords};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::config::Config;
+use crate::hint::hint;
 use crate::passwords::Keys;
 use crate::reload::Running;
 
@@ -28,6 +30,10 @@ const CHUNK: usize = 5_000;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Request {
+    /// Whether there is such an account.
+    Known {
+        jid: String,
+    },
     Add {
         jid: String,
         password: String,
@@ -98,6 +104,8 @@ pub(crate) struct Admin {
     pub(crate) keys: Arc<Keys>,
     /// Tokens of the HTTP API.
     pub(crate) tokens: Arc<api::auth::tokens::Tokens>,
+    /// The configuration file, for hints.
+    pub(crate) config: Option<PathBuf>,
     /// The running node, if this is one.
     pub(crate) running: Option<Arc<Running>>,
 }
@@ -117,13 +125,19 @@ impl Admin {
     async fn carry_out(&self, request: Request) -> Result<Answer> {
         let said = |line: String| Ok(Answer { lines: vec![line], ..Answer::default() });
         match request {
+            Request::Known { jid } => {
+                let jid = self.account(&jid)?;
+                let found = self.stores.accounts.show(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
+                Ok(Answer { status: Some(found.is_some().into()), ..Answer::default() })
+            }
             Request::Add { jid, password } => {
                 let jid = self.account(&jid)?;
                 let credentials = self.derive(password).await?;
                 match self.stores.accounts.create(&jid, &credentials).await {
                     Ok(_) => said(format!("{jid} added")),
                     Err(error) if error.kind == store::ErrorKind::AlreadyExists => {
-                        bail!("{jid} exists already; change its password with: throng account passwd {jid}")
+                        let hint = hint(self.config.as_deref(), "account passwd", jid.as_str());
+                        bail!("{jid} exists already; change its password with: {hint}")
                     }
                     Err(error) => Err(anyhow!("{error}")),
                 }
@@ -133,14 +147,16 @@ impl Admin {
                 let credentials = self.derive(password).await?;
                 let found = self.stores.accounts.set_credentials(jid.as_ref(), &credentials).await;
                 if !found.map_err(|e| anyhow!("{e}"))? {
-                    return Err(missing(&jid));
+                    return Err(missing(self.config.as_deref(), jid.as_str()));
                 }
                 said(format!("the password of {jid} is changed"))
             }
             Request::Remove { jid } => {
                 let jid = self.account(&jid)?;
                 let removed = self.stores.accounts.remove(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
-                let Some(removed) = removed else { return Err(missing(&jid)) };
+                let Some(removed) = removed else {
+                    return Err(missing(self.config.as_deref(), jid.as_str()));
+                };
                 if let Some(node) = self.node()
                     && let Some(host) = node.host(jid.domain())
                 {
@@ -160,7 +176,7 @@ impl Admin {
             Request::Show { jid } => {
                 let jid = self.account(&jid)?;
                 let found = self.stores.accounts.show(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
-                let Some(found) = found else { return Err(missing(&jid)) };
+                let Some(found) = found else { return Err(missing(self.config.as_deref(), jid.as_str())) };
                 self.show(&found).await
             }
             Request::Bulk { domain, prefix, from, count, password, ring } => {
@@ -175,7 +191,7 @@ impl Admin {
                     }
                     None => match self.stores.accounts.set_disabled(jid.as_ref(), disabled).await {
                         Ok(true) => Ok(()),
-                        Ok(false) => Err(missing(&jid)),
+                        Ok(false) => Err(missing(self.config.as_deref(), jid.as_str())),
                         Err(error) => Err(anyhow!("{error}")),
                     },
                 };
@@ -195,6 +211,7 @@ impl Admin {
             }
             Request::Status => {
                 let Some(running) = &self.running else { bail!("the node is not running") };
+                running.count_changed_accounts().await;
                 Ok(Answer { status: Some(crate::status::figures(running)), ..Answer::default() })
             }
             Request::Reload => {
@@ -246,18 +263,7 @@ impl Admin {
 
     /// Checks that an address is a possible account here.
     fn account(&self, text: &str) -> Result<Jid> {
-        let domains = self.domains();
-        let jid = Jid::parse(text).map_err(|e| anyhow!("\"{text}\" is not an address: {e}"))?;
-        if jid.local().is_none() || jid.resource().is_some() {
-            bail!(
-                "\"{text}\" is not an account; write NAME@DOMAIN, such as alice@{}",
-                domains.first().map_or("", String::as_str)
-            );
-        }
-        if !domains.iter().any(|d| d == jid.domain()) {
-            bail!("{} is not served here; the domains are {}", jid.domain(), domains.join(", "));
-        }
-        Ok(jid)
+        account(text, &self.domains())
     }
 
     async fn derive(&self, password: String) -> Result<Vec<u8>> {
@@ -357,8 +363,24 @@ pub(crate) async fn derive(keys: &dyn Passwords, password: String) -> Result<Vec
     keys.derive(Secret::new(password)).await.map_err(|error| anyhow!("{error}"))
 }
 
-fn missing(jid: &Jid) -> anyhow::Error {
-    anyhow!("there is no account {jid}; add it with: throng account add {jid}")
+/// That there is no such account.
+pub(crate) fn missing(config: Option<&Path>, jid: &str) -> anyhow::Error {
+    anyhow!("there is no account {jid}; add it with: {}", hint(config, "account add", jid))
+}
+
+/// Checks that an address is a possible account of these domains.
+pub(crate) fn account(text: &str, domains: &[String]) -> Result<Jid> {
+    let jid = Jid::parse(text).map_err(|e| anyhow!("\"{text}\" is not an address: {e}"))?;
+    if jid.local().is_none() || jid.resource().is_some() {
+        bail!(
+            "\"{text}\" is not an account; write NAME@DOMAIN, such as alice@{}",
+            domains.first().map_or("", String::as_str)
+        );
+    }
+    if !domains.iter().any(|d| d == jid.domain()) {
+        bail!("{} is not served here; the domains are {}", jid.domain(), domains.join(", "));
+    }
+    Ok(jid)
 }
 
 /// Serves the socket until the listener is dropped.
@@ -411,6 +433,18 @@ async fn converse(stream: UnixStream, admin: &Admin) -> Result<()> {
         read.get_mut().set_limit(LINE);
     }
     Ok(())
+}
+
+/// A connection to the node of a configuration, which must be running.
+pub(crate) async fn node(config: &Config) -> Result<UnixStream> {
+    let socket = config.socket();
+    connect(&socket).await.with_context(|| not_running(&socket, config.path.as_deref()))
+}
+
+/// That no node is running, and how to start one.
+pub(crate) fn not_running(socket: &Path, config: Option<&Path>) -> String {
+    let socket = crate::accounts::whole(socket);
+    format!("no node is running on {socket}; start one with: {}", hint(config, "serve", ""))
 }
 
 /// A connection to a running node; `None` if none is running.

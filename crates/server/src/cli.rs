@@ -73,17 +73,21 @@ pub(crate) enum Command {
 
 #[derive(Subcommand)]
 pub(crate) enum Account {
-    /// Add an account. The password is read from standard input unless it is given.
+    /// Add an account. Without --password it is asked for, on a terminal without echo, otherwise as one line of standard
+    /// input.
     Add {
         #[command(flatten)]
         file: ConfigFile,
+        /// Make the database if there is none.
+        #[arg(long)]
+        create: bool,
         /// The address, such as alice@example.org.
         jid: String,
         /// The password; other users of this machine may see it here.
         #[arg(long)]
         password: Option<String>,
     },
-    /// Change a password. It is read from standard input unless it is given.
+    /// Change a password. Without --password it is asked for, as with `account add`.
     Passwd {
         #[command(flatten)]
         file: ConfigFile,
@@ -132,6 +136,9 @@ pub(crate) enum Account {
     Bulk {
         #[command(flatten)]
         file: ConfigFile,
+        /// Make the database if there is none.
+        #[arg(long)]
+        create: bool,
         /// The domain.
         #[arg(long, value_name = "D")]
         domain: Option<String>,
@@ -144,13 +151,41 @@ pub(crate) enum Account {
         /// How many.
         #[arg(long, value_name = "K")]
         count: u64,
-        /// Their password; read from standard input unless it is given.
+        /// Their password; asked for unless it is given.
         #[arg(long, alias = "pw", value_name = "PW")]
         password: Option<String>,
         /// `ring:R`: each has the R nearest neighbours as mutual contacts.
         #[arg(long, value_name = "ring:R")]
         roster: Option<String>,
     },
+}
+
+impl Account {
+    /// The configuration file of a command.
+    pub(crate) fn file(&self) -> &ConfigFile {
+        match self {
+            Account::Add { file, .. }
+            | Account::Passwd { file, .. }
+            | Account::Remove { file, .. }
+            | Account::Disable { file, .. }
+            | Account::Enable { file, .. }
+            | Account::List { file, .. }
+            | Account::Show { file, .. }
+            | Account::Bulk { file, .. } => file,
+        }
+    }
+    /// The one address that it is about.
+    pub(crate) fn jid(&self) -> Option<&str> {
+        match self {
+            Account::Add { jid, .. }
+            | Account::Passwd { jid, .. }
+            | Account::Remove { jid, .. }
+            | Account::Disable { jid, .. }
+            | Account::Enable { jid, .. }
+            | Account::Show { jid, .. } => Some(jid),
+            Account::List { .. } | Account::Bulk { .. } => None,
+        }
+    }
 }
 
 #[derive(Subcommand)]

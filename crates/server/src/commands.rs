@@ -4,7 +4,6 @@
 //! The trap: a password on the command line is seen by other users of the machine. Required secrets that are left out are
 //! read from standard input, a line each.
 
-use std::io::BufRead;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,7 +14,7 @@ use throng_core::command::{Caller, Given, Key, Output, Shown};
 use crate::admin::{self, Answer, Request};
 use crate::cli::CommandLine;
 use crate::config::Config;
-use crate::{out, runtime};
+use crate::{out, prompt, runtime};
 
 /// Uses a command, or lists them.
 pub(crate) fn command(line: CommandLine) -> Result<()> {
@@ -24,10 +23,7 @@ pub(crate) fn command(line: CommandLine) -> Result<()> {
 }
 
 async fn run(config: &Config, line: CommandLine) -> Result<()> {
-    let socket = config.socket();
-    let mut stream = admin::connect(&socket).await.with_context(|| {
-        format!("no node is running on {}; start one with: throng serve", socket.display())
-    })?;
+    let mut stream = admin::node(config).await?;
     let domain = line.domain.unwrap_or_else(|| config.domain().to_owned());
     let known = admin::ask(&mut stream, &Request::Commands { domain: domain.clone() }).await?;
     let all = known.status.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
@@ -51,9 +47,7 @@ async fn run(config: &Config, line: CommandLine) -> Result<()> {
         let missing =
             field["kind"] == "secret" && field["required"] == true && !values.iter().any(|v| v.0 == key);
         if missing {
-            let mut line = String::new();
-            std::io::stdin().lock().read_line(&mut line).context("standard input cannot be read")?;
-            values.push((key.to_owned(), line.trim_end_matches(['\r', '\n']).to_owned()));
+            values.push((key.to_owned(), prompt::secret(field["label"].as_str().unwrap_or(key))?));
         }
     }
     let answer = admin::ask(&mut stream, &Request::Command { domain, name, values }).await?;

@@ -55,8 +55,8 @@ pub(crate) struct Config {
     /// For all domains; see [`Config::modules_of`].
     pub(crate) modules: Modules,
     pub(crate) log: Log,
-    /// There was no file: the first start makes an administrator.
-    pub(crate) embedded: bool,
+    /// The file; without one the first start makes an administrator.
+    pub(crate) path: Option<PathBuf>,
 }
 
 impl Config {
@@ -66,7 +66,7 @@ impl Config {
         let (mut table, mut source) = Source::read(&text, path.map(|path| path.display().to_string()));
         reader::overlay(&mut table, &mut source, std::env::vars())?;
         let mut config = Config::from_table(table, source)?;
-        config.embedded = path.is_none();
+        config.path = path.map(Path::to_path_buf);
         Ok(config)
     }
 
@@ -152,7 +152,7 @@ impl Config {
             limits,
             modules,
             log: Log { level, json },
-            embedded: false,
+            path: None,
         })
     }
 

@@ -5,10 +5,12 @@
 
 mod accounts;
 mod admin;
+mod check;
 mod cli;
 mod commands;
 mod compliance;
 mod config;
+mod hint;
 mod history;
 mod logs;
 mod machine;
@@ -16,12 +18,14 @@ mod metrics;
 mod out;
 mod passwords;
 mod process;
+mod prompt;
 mod reload;
 mod run;
 mod runtime;
 mod status;
 mod tokens;
 mod top;
+mod units;
 mod web;
 mod wire;
 
@@ -31,7 +35,7 @@ fn main() -> ExitCode {
     let cli = <cli::Cli as clap::Parser>::parse();
     let result = match cli.command {
         cli::Command::Serve { config } => run::serve(config.as_deref()),
-        cli::Command::Check { config, compliance } => run::check(config.as_deref(), compliance),
+        cli::Command::Check { config, compliance } => check::command(config.as_deref(), compliance),
         cli::Command::Reload { config } => reload::command(config.as_deref()),
         cli::Command::Top { config, once } => top::command(config.as_deref(), once),
         cli::Command::Account { command } => accounts::command(command),

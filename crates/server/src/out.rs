@@ -14,3 +14,10 @@ pub(crate) fn line(text: &str) {
 pub(crate) fn error(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
+
+/// A question, which the answer follows on the same line.
+pub(crate) fn question(text: &str) {
+    let mut error = std::io::stderr().lock();
+    let _ = write!(error, "{text}");
+    let _ = error.flush();
+}

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
+use base::clock::Millis;
 use net::{Gate, GateLimits, PortSlot};
 use parking_lot::{Mutex, RwLock};
 use streams::Service;
@@ -73,8 +74,19 @@ pub(crate) struct Running {
     pub(crate) ready: AtomicBool,
     /// Accounts by domain, as they were last counted.
     accounts: Mutex<BTreeMap<String, u64>>,
+    /// How they were counted.
+    counted: Mutex<Counted>,
     level: Level,
     state: Mutex<State>,
+}
+
+/// When accounts were counted last.
+#[derive(Default)]
+struct Counted {
+    /// [`Running::account_changes`] then.
+    changes: Option<u64>,
+    /// They are not counted again before.
+    next: Millis,
 }
 
 /// What a reload did.
@@ -142,6 +154,7 @@ impl Running {
             vitals,
             ready,
             accounts: Mutex::default(),
+            counted: Mutex::default(),
             level,
             state,
         }
@@ -155,6 +168,37 @@ impl Running {
     /// Accounts by domain, as they were last counted.
     pub(crate) fn accounts(&self) -> BTreeMap<String, u64> {
         self.accounts.lock().clone()
+    }
+
+    /// Counts the accounts again if there may be more or fewer. A count takes a twentieth of the time at most, for a million
+    /// accounts take a moment.
+    pub(crate) async fn count_changed_accounts(&self) {
+        let now = self.wired.node.clock.now();
+        let changes = self.account_changes();
+        let same_domains = self.accounts.lock().len() == self.wired.node.hosts().len();
+        {
+            let counted = self.counted.lock();
+            if same_domains && (counted.changes == Some(changes) || now < counted.next) {
+                return;
+            }
+        }
+        self.count_accounts().await;
+        let took = self.wired.node.clock.now().since(now);
+        *self.counted.lock() = Counted { changes: Some(changes), next: now.plus(took.saturating_mul(20)) };
+    }
+
+    /// Operations that make accounts or remove them, since the start.
+    fn account_changes(&self) -> u64 {
+        let all = self.wired.operations.all().iter();
+        let those = all
+            .filter(|one| ["accounts.create", "accounts.create_bulk", "accounts.remove"].contains(&one.name));
+        those.map(|one| one.time.snapshot().count()).sum()
+    }
+
+    /// The certificates that are presented; none without TLS, and while a reload is under way.
+    pub(crate) fn shown_certificates(&self) -> Vec<net::tls::Shown> {
+        let tls = self.state.try_lock().and_then(|state| state.tls.clone());
+        tls.map_or_else(Vec::new, |tls| tls.certificates())
     }
 
     /// Counts the accounts of each domain again; a domain that cannot be counted is left out.
@@ -419,9 +463,8 @@ pub(crate) fn command(config: Option<&std::path::Path>) -> Result<()> {
     let socket =
         Config::load(config).map_or_else(|_| Config::socket_of(config), |config| Ok(config.socket()))?;
     crate::runtime::start()?.block_on(async {
-        let mut stream = crate::admin::connect(&socket).await.with_context(|| {
-            format!("no node is running on {}; start one with: throng serve", socket.display())
-        })?;
+        let stream = crate::admin::connect(&socket).await;
+        let mut stream = stream.with_context(|| crate::admin::not_running(&socket, config))?;
         let asked = crate::admin::ask(&mut stream, &crate::admin::Request::Reload).await;
         let answer = asked.context("nothing was changed")?;
         for line in answer.lines {

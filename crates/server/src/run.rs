@@ -1,4 +1,4 @@
-//! `throng serve` and `throng check`: the life of a node from its first line of log to its last.
+//! `throng serve`: the life of a node from its first line of log to its last.
 //!
 //! SIGHUP reloads (see `reload`). SIGTERM and SIGINT drain: listeners close, streams end with `system-shutdown`, what waits for the disk is
 //! written, and the process exits with 0 within [`DRAIN`].
@@ -13,18 +13,17 @@ use net::{Gate, Kind, Listener, Pass, Stream};
 use stanza::{StreamCondition, StreamError};
 use streams::Connection;
 use throng_core::Node;
-use throng_core::kept::Kept;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admin::{self, Admin};
 use crate::config::Config;
-use crate::config::reader::Mistakes;
+use crate::hint::hint;
 use crate::machine::Pages;
 use crate::reload::{self, Door, Running};
 use crate::runtime::{self, Tasks};
 use crate::web::{self, Place, Web};
 use crate::wire::{self, Wired};
-use crate::{history, logs, out};
+use crate::{history, logs, out, status};
 
 /// Longest time that streams get to end; the whole exit stays below 10 s.
 const DRAIN: Duration = Duration::from_secs(7);
@@ -68,7 +67,11 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     }
     let wired = wire::wire(&config, &tasks).await?;
     let tls = wire::tls(&config)?;
-    let password = first_start(&config, &wired).await?;
+    let seen = Seen {
+        password: first_start(&config, &wired).await?,
+        missing: crate::accounts::without_account(&config, &wired.node.stores).await,
+        certificates: tls.as_ref().map_or_else(Vec::new, |tls| tls.certificates()),
+    };
 
     let gate = Gate::new(wire::gate_limits(&config.limits));
     let (mut places, mut listeners, mut ports) = (Vec::new(), Vec::new(), Vec::new());
@@ -86,7 +89,7 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
     }
     wired.node.gather.set_delay(config.http.presence_delay);
     let web = Web::new(&config.http, wired.node.clock.clone(), gate.clone(), tasks.0.clone());
-    let greeting = greeting(&config, &places, password.as_deref());
+    let greeting = greeting(&config, &places, &seen);
     let saved = history::place(&config.data_dir);
     let admin_stores = wired.node.stores.clone();
     let running = Arc::new(Running::new(path.map(Into::into), config, wired, tls, ports, web.clone(), level));
@@ -110,6 +113,7 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
         domains: Vec::new(),
         keys: running.wired.keys.clone(),
         tokens,
+        config: path.map(Into::into),
         running: Some(running.clone()),
     });
     let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
@@ -190,12 +194,12 @@ fn start(
     }
 }
 
-/// Counts accounts every five minutes, beside the chores: a million of them take a moment.
+/// Counts accounts when there may be more or fewer, beside the chores: a million of them take a moment.
 async fn census(running: Arc<Running>) {
-    let mut tick = tokio::time::interval(Duration::from_secs(300));
+    let mut tick = tokio::time::interval(Duration::from_secs(2));
     loop {
         tick.tick().await;
-        running.count_accounts().await;
+        running.count_changed_accounts().await;
     }
 }
 
@@ -301,7 +305,7 @@ async fn drain(wired: &Wired, web: &Web) {
 
 /// Without a configuration file and without accounts: makes the administrator and returns the password.
 async fn first_start(config: &Config, wired: &Wired) -> Result<Option<String>> {
-    if !config.embedded {
+    if config.path.is_some() {
         return Ok(None);
     }
     let Some(admin) = config.admins.first() else { return Ok(None) };
@@ -326,76 +330,47 @@ fn place(kind: Kind, address: std::net::SocketAddr) -> String {
 }
 
 /// Says where to go.
-fn greeting(config: &Config, places: &[String], password: Option<&str>) -> Vec<String> {
+fn greeting(config: &Config, places: &[String], seen: &Seen) -> Vec<String> {
     let mut lines =
         vec![format!("Throng {} serves {}", env!("CARGO_PKG_VERSION"), config.domains.join(", "))];
     lines.extend(places.iter().map(|place| format!("  {place}")));
-    if let (Some(password), Some(admin)) = (password, config.admins.first()) {
+    for one in &seen.certificates {
+        lines.extend(certificate(one).into_iter().map(|line| format!("  {line}")));
+    }
+    if let (Some(password), Some(admin)) = (&seen.password, config.admins.first()) {
         lines.push(format!("  administrator  {admin}, password {password} (shown only this once)"));
     }
-    lines.push(format!("  add a user     throng account add alice@{}", config.domain()));
+    let path = config.path.as_deref();
+    for admin in &seen.missing {
+        lines.push(format!("  administrator  {admin} has no account; add it with:"));
+        lines.push(format!("                 {}", hint(path, "account add", admin.as_str())));
+    }
+    let alice = format!("alice@{}", config.domain());
+    lines.push(format!("  add a user     {}", hint(path, "account add", &alice)));
     lines.push("Stop with Ctrl-C.".to_owned());
     lines
 }
 
-/// Validates everything that can be validated without serving.
-pub(crate) fn check(path: Option<&Path>, compliance: bool) -> Result<()> {
-    if compliance {
-        let config = Config::load(path)?;
-        crate::compliance::report(&config)?.iter().for_each(|line| out::line(line));
-        return Ok(());
-    }
-    let faults = match Config::load(path) {
-        Ok(config) => {
-            logs::start(&config.log)?;
-            runtime::start()?.block_on(examine(&config))
-        }
-        // The rest of the list needs a configuration.
-        Err(error) => match error.downcast::<Mistakes>() {
-            Ok(mistakes) => mistakes.0,
-            Err(error) => return Err(error),
-        },
-    };
-    if faults.is_empty() {
-        out::line("the configuration is good");
-        return Ok(());
-    }
-    for fault in &faults {
-        out::error(&format!("- {fault}"));
-    }
-    bail!(
-        "{} to mend",
-        if faults.len() == 1 { "1 thing".to_owned() } else { format!("{} things", faults.len()) }
-    );
+/// What a start found that the operator should know.
+#[derive(Default)]
+struct Seen {
+    /// Of the administrator that it made.
+    password: Option<String>,
+    /// Administrators without an account.
+    missing: Vec<jid::Jid>,
+    certificates: Vec<net::tls::Shown>,
 }
 
-async fn examine(config: &Config) -> Vec<String> {
-    let mut faults = Vec::new();
-    let mut note = |what: Result<()>| {
-        if let Err(error) = what {
-            faults.push(format!("{error:#}"));
-        }
-    };
-    note(wire::hosts(config, &Kept::default()).map(drop));
-    note(
-        std::fs::create_dir_all(&config.data_dir)
-            .with_context(|| format!("the directory {} cannot be made", config.data_dir.display())),
-    );
-    note(wire::tls(config).map(drop));
-    let running = admin::connect(&config.socket()).await.is_some();
-    if !running {
-        for listen in &config.listen {
-            note(
-                Listener::bind(listen.kind, listen.address, Gate::default(), |_| {})
-                    .map(drop)
-                    .map_err(Into::into),
-            );
-        }
+/// A certificate for a person: what it is, and how to trust it if nobody does yet.
+pub(crate) fn certificate(one: &net::tls::Shown) -> Vec<String> {
+    let (names, until) = (one.names.join(", "), status::day(one.not_after));
+    let file = crate::accounts::whole(&one.file);
+    if !one.is_self_signed {
+        return vec![format!("certificate    {file}, for {names}, until {until}")];
     }
-    let tasks = Tasks(tokio::runtime::Handle::current());
-    match wire::open_database(config, &tasks).await {
-        Ok(database) => database.close().await,
-        Err(error) => note(Err(error)),
-    }
-    faults
+    vec![
+        format!("certificate    self-signed, for {names}, until {until}"),
+        format!("  SHA-256      {}", one.sha256),
+        format!("  to trust it  compare this when a client asks, or give clients {file}"),
+    ]
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use base::count::{Histogram, MICROS};
 use net::GateCounts;
 use parking_lot::Mutex;
@@ -18,35 +18,84 @@ use throng_core::metrics::Tally;
 use crate::admin::{self, Request};
 use crate::config::Config;
 use crate::reload::Running;
-use crate::{out, runtime};
+use crate::{out, runtime, units};
 
 /// Asks the running node and prints its figures.
 pub(crate) fn command(config: Option<&Path>, json: bool) -> Result<()> {
     let config = Config::load(config)?;
     runtime::start()?.block_on(async {
-        let socket = config.socket();
-        let mut stream = admin::connect(&socket).await.with_context(|| {
-            format!("no node is running on {}; start one with: throng serve", socket.display())
-        })?;
+        let mut stream = admin::node(&config).await?;
         let answer = admin::ask(&mut stream, &Request::Status).await?;
         let figures = answer.status.unwrap_or_default();
         if json {
             out::line(&figures.to_string());
             return Ok(());
         }
-        for (key, value) in figures.as_object().into_iter().flatten() {
-            match value {
-                Value::Object(parts) => {
-                    for (part, value) in parts {
-                        out::line(&format!("{:<32}{value}", format!("{} {part}", key.replace('_', " "))));
-                    }
-                }
-                Value::String(text) => out::line(&format!("{:<32}{text}", key.replace('_', " "))),
-                value => out::line(&format!("{:<32}{value}", key.replace('_', " "))),
-            }
-        }
+        table(&figures).iter().for_each(|line| out::line(line));
         Ok(())
     })
+}
+
+/// The figures for a person, each a line: what, in a column as wide as the longest needs, and how much with its unit.
+fn table(figures: &Value) -> Vec<String> {
+    let mut rows = Vec::new();
+    for (key, value) in figures.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(parts) => {
+                rows.extend(
+                    parts.iter().map(|(part, value)| {
+                        (format!("{} {part}", key.replace('_', " ")), shown(key, value))
+                    }),
+                );
+            }
+            Value::Array(list) if key == "certificates" => rows.extend(list.iter().flat_map(certificate)),
+            value => {
+                // The unit stands behind the number.
+                let units = ["_bytes", "_seconds", "_ms"];
+                let name = units.iter().find_map(|unit| key.strip_suffix(unit)).unwrap_or(key);
+                rows.push((name.replace('_', " "), shown(key, value)));
+            }
+        }
+    }
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default() + 2;
+    rows.into_iter().map(|(name, value)| format!("{name:<width$}{value}")).collect()
+}
+
+fn shown(key: &str, value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => {
+            let number = number.as_f64().unwrap_or_default();
+            match key.rsplit('_').next() {
+                Some("bytes") => units::bytes(number),
+                Some("seconds") => units::span(number),
+                Some("ms") => format!("{number} ms"),
+                _ => units::whole(number),
+            }
+        }
+        other => other.to_string(),
+    }
+}
+
+fn certificate(value: &Value) -> Vec<(String, String)> {
+    let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let kind = if value["self_signed"] == true { "self-signed, for" } else { "for" };
+    let names = value["names"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let until = value["expires"].as_u64().unwrap_or_default();
+    vec![
+        ("certificate".to_owned(), text("file")),
+        (
+            "certificate is".to_owned(),
+            format!("{kind} {}, until {}", names.collect::<Vec<_>>().join(", "), day(until)),
+        ),
+        ("certificate SHA-256".to_owned(), text("sha256")),
+    ]
+}
+
+/// The date of a time in seconds since 1970.
+pub(crate) fn day(seconds: u64) -> String {
+    let time = stanza::payload::time::utc(seconds.saturating_mul(1000), false);
+    time.split('T').next().unwrap_or_default().to_owned()
 }
 
 /// The figures of a node.
@@ -68,7 +117,7 @@ pub(crate) fn figures(running: &Arc<Running>) -> Value {
     for door in &running.doors {
         *streams.entry(door.listen.kind.name()).or_default() += door.port.streams();
     }
-    json!({
+    let mut figures = json!({
         "version": node.version,
         "up_seconds": node.seconds(),
         "accounts": running.accounts().values().sum::<u64>(),
@@ -110,6 +159,18 @@ pub(crate) fn figures(running: &Arc<Running>) -> Value {
         "sessions_by_transport": seen(&metrics.sessions),
         "cpu_seconds": crate::process::cpu_seconds(),
         "memory_bytes": crate::process::resident(),
+    });
+    figures["certificates"] = running.shown_certificates().iter().map(certificate_data).collect();
+    figures
+}
+
+fn certificate_data(one: &net::tls::Shown) -> Value {
+    json!({
+        "file": crate::accounts::whole(&one.file),
+        "names": one.names,
+        "expires": one.not_after,
+        "sha256": one.sha256,
+        "self_signed": one.is_self_signed,
     })
 }
 
@@ -187,6 +248,41 @@ impl Vitals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_stand_in_one_column_with_their_units() {
+        let figures = json!({
+            "connections_refused": { "rate": 1234, "a-reason-that-is-longer-than-the-others": 3 },
+            "domains": "a.org, b.org",
+            "lag_ms": 0.4,
+            "memory_bytes": 28_000_000,
+            "queued_bytes": 0,
+            "up_seconds": 93_600,
+            "certificates": [{
+                "file": "c.pem", "names": ["a.org"], "expires": 1_829_520_000, "sha256": "AB:CD", "self_signed": true
+            }],
+        });
+        let lines = table(&figures);
+        let column = "connections refused a-reason-that-is-longer-than-the-others".len() + 2;
+        for (name, value) in [
+            ("connections refused rate", "1 234"),
+            ("connections refused a-reason-that-is-longer-than-the-others", "3"),
+            ("domains", "a.org, b.org"),
+            ("lag", "0.4 ms"),
+            ("memory", "28 MB"),
+            ("queued", "0 B"),
+            ("up", "1 d 2 h"),
+            ("certificate", "c.pem"),
+            ("certificate is", "self-signed, for a.org, until 2027-12-23"),
+            ("certificate SHA-256", "AB:CD"),
+        ] {
+            assert!(
+                lines.contains(&format!("{name:<column$}{value}")),
+                "{name} {value} is missing in {lines:#?}"
+            );
+        }
+        assert_eq!(lines.len(), 10);
+    }
 
     #[test]
     fn the_worst_of_a_minute_is_forgotten_after_it() {

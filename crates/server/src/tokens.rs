@@ -7,11 +7,11 @@ use api::auth::{Scope, Scopes};
 use base::clock::{Clock, SystemClock};
 use serde_json::{Value, json};
 
+use crate::accounts::Stopped;
 use crate::admin::{self, Answer, Request};
 use crate::cli::Token as Command;
 use crate::config::Config;
-use crate::runtime::{self, Tasks};
-use crate::{out, wire};
+use crate::{out, runtime};
 
 /// Seconds of a day.
 const DAY: u64 = 86_400;
@@ -41,12 +41,9 @@ async fn ask(config: &Config, request: Request) -> Result<Answer> {
     if let Some(mut stream) = admin::connect(&config.socket()).await {
         return admin::ask(&mut stream, &request).await;
     }
-    std::fs::create_dir_all(&config.data_dir)?;
-    let tasks = Tasks(tokio::runtime::Handle::current());
-    let database = wire::open_database(config, &tasks).await?;
-    let tokens = Tokens::new(database.stores().settings);
-    let result = run(&tokens, request).await;
-    database.close().await;
+    let stopped = Stopped::open(config, false).await?;
+    let result = run(&stopped.admin.tokens, request).await;
+    stopped.database.close().await;
     result
 }
 

@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::admin::{Answer, Request};
 use crate::config::Config;
 use crate::out;
+use crate::units::{bytes, whole};
 
 /// Seconds over which the second column is averaged.
 const SPAN: usize = 10;
@@ -29,9 +30,7 @@ const SIZE: (usize, usize) = (80, 24);
 /// Shows the figures.
 pub(crate) fn command(config: Option<&Path>, once: bool) -> Result<()> {
     let socket = Config::load(config)?.socket();
-    let stream = UnixStream::connect(&socket).with_context(|| {
-        format!("no node is running on {}; start one with: throng serve", socket.display())
-    })?;
+    let stream = UnixStream::connect(&socket).with_context(|| crate::admin::not_running(&socket, config))?;
     let mut node = Source { stream: BufReader::new(stream), clock: SystemClock::new() };
     let mut history = History::default();
     history.push(node.ask()?);
@@ -222,29 +221,8 @@ fn span(seconds: u64) -> String {
     if days > 0 { format!("{days} d {clock}") } else { clock }
 }
 
-/// With a space between thousands.
-fn whole(value: f64) -> String {
-    let digits = format!("{:.0}", value.max(0.0));
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 fn rate(value: f64) -> String {
     if value > 0.0 && value < 9.95 { format!("{value:.1}") } else { whole(value) }
-}
-
-fn bytes(value: f64) -> String {
-    match value {
-        v if v < 10_000.0 => format!("{} B", whole(v)),
-        v if v < 10_000_000.0 => format!("{} kB", whole(v / 1e3)),
-        v => format!("{} MB", whole(v / 1e6)),
-    }
 }
 
 /// Columns and lines of the terminal.

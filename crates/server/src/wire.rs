@@ -32,9 +32,9 @@ pub(crate) struct Wired {
     secret: Secret,
 }
 
-/// Opens the database of a configuration.
-pub(crate) async fn open_database(config: &Config, tasks: &Tasks) -> Result<Arc<SqlStores>> {
-    let options = store_sql::Options { pool_size: config.pool_size, ..store_sql::Options::default() };
+/// Opens the database of a configuration; `create` makes one where there is none.
+pub(crate) async fn open_database(config: &Config, tasks: &Tasks, create: bool) -> Result<Arc<SqlStores>> {
+    let options = store_sql::Options { create, pool_size: config.pool_size, ..store_sql::Options::default() };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     SqlStores::open(&config.storage_url, &options, clock, tasks).await.map_err(|e| anyhow!("{e}"))
 }
@@ -71,22 +71,24 @@ pub(crate) fn port_limits(port: &mut net::Port, limits: &throng_core::Limits) {
 
 /// Loads certificates, or makes them.
 pub(crate) fn tls(config: &Config) -> Result<Option<Arc<net::tls::Config>>> {
-    let wanted = config.listen.iter().any(|l| l.kind != net::Kind::Http && l.tls != streams::TlsPolicy::Off);
-    if !wanted {
-        return Ok(None);
-    }
-    let settings = net::tls::Settings {
-        domains: config.domains.clone(),
-        certificates: config.tls.certificates.clone(),
-        self_signed: config.data_dir.join("tls"),
-        client_authorities: config.tls.client_authorities.clone(),
-        server_authorities: None,
-    };
+    let Some(settings) = tls_settings(config) else { return Ok(None) };
     let tls = net::tls::Config::load(settings).context("[tls]")?;
     for domain in tls.uncovered() {
         tracing::warn!(domain, "no certificate is good for this domain; clients will refuse to connect");
     }
     Ok(Some(Arc::new(tls)))
+}
+
+/// Where certificates are; nothing if no listener needs one.
+pub(crate) fn tls_settings(config: &Config) -> Option<net::tls::Settings> {
+    let wanted = config.listen.iter().any(|l| l.kind != net::Kind::Http && l.tls != streams::TlsPolicy::Off);
+    wanted.then(|| net::tls::Settings {
+        domains: config.domains.clone(),
+        certificates: config.tls.certificates.clone(),
+        self_signed: config.data_dir.join("tls"),
+        client_authorities: config.tls.client_authorities.clone(),
+        server_authorities: None,
+    })
 }
 
 /// Name of the setting with the key of address hashes.
@@ -99,7 +101,7 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
     let kept = Kept::default();
     let hosts = hosts(config, &kept)?;
     let keys = Keys::new(config.iterations);
-    let database = open_database(config, tasks).await?;
+    let database = open_database(config, tasks, true).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let (stores, operations) = store::observed::observe(database.stores(), clock.clone());
     let fresh = base::id::random_bytes::<32>();

@@ -2,8 +2,8 @@
 //!
 //! Left out: whether its pages are sound, which takes as long as reading all of it.
 //!
-//! The trap: SQLite in WAL mode makes two files beside the database also for those who only read. So a database without a
-//! journal is opened as one that nobody changes (`immutable`); one with a journal has those files already.
+//! The trap: SQLite in WAL mode writes to two files beside the database also for those who only read. So it is opened as one that
+//! nobody changes (`immutable`), and what is still in the journal of a program that was killed is not seen.
 use std::path::Path;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
@@ -18,6 +18,8 @@ use crate::{fault, migrate};
 pub enum Found {
     /// There is none; opening would make one.
     Nothing,
+    /// All that is to be seen is in the journal of a program that was killed or is running.
+    Journal,
     /// A database of this program. Opening would bring it from its schema to the newest.
     Schema {
         /// The schema that it has.
@@ -44,6 +46,9 @@ pub async fn inspect(url: &str) -> Result<Found, StoreError> {
         Ok(_) => {}
     }
     let read = look(&path).await;
+    if has_journal(&path) && !matches!(&read, Ok((_, Some(_)))) {
+        return Ok(Found::Journal);
+    }
     let about = |error| {
         let error = fault::classify(error);
         StoreError::new(error.kind, format!("{shown} cannot be used")).because(error)
@@ -62,16 +67,20 @@ pub async fn inspect(url: &str) -> Result<Found, StoreError> {
     Ok(Found::Schema { version, newest })
 }
 
-/// The names of its tables, and the schema if it is one of ours.
-async fn look(path: &Path) -> Result<(Vec<String>, Option<u64>), sqlx::Error> {
+/// Whether a program that was killed, or that is running, has left a journal.
+fn has_journal(path: &Path) -> bool {
     let mut journal = path.as_os_str().to_owned();
     journal.push("-wal");
-    let journal = std::fs::metadata(Path::new(&journal)).is_ok_and(|file| file.len() > 0);
+    std::fs::metadata(Path::new(&journal)).is_ok_and(|file| file.len() > 0)
+}
+
+/// The names of its tables, and the schema if it is one of ours.
+async fn look(path: &Path) -> Result<(Vec<String>, Option<u64>), sqlx::Error> {
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(false)
         .read_only(true)
-        .immutable(!journal)
+        .immutable(true)
         .disable_statement_logging();
     let mut line: SqliteConnection = options.connect().await?;
     let rows = sqlx::query(sqlite::SqliteDialect.tables()).fetch_all(&mut line).await?;

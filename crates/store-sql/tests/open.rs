@@ -137,8 +137,9 @@ fn looking_at_a_database_changes_nothing_and_says_what_opening_would() {
         sqlx::raw_sql(sql).execute(&mut line).await.unwrap();
         line
     });
-    assert_eq!(look().unwrap(), Found::Schema { version: 1, newest });
+    assert_eq!(look().unwrap(), Found::Schema { version, newest }, "what is in the journal is not seen");
     runtime().block_on(line.close()).unwrap();
+    assert_eq!(look().unwrap(), Found::Schema { version: 1, newest });
     runtime().block_on(script(&directory.file(), "INSERT INTO throng_schema VALUES (9999, 'future', 0)"));
     assert!(look().unwrap_err().to_string().contains("has schema 9999, but this program knows only up to"));
     runtime().block_on(script(&directory.file(), "DROP TABLE throng_schema"));

@@ -237,7 +237,10 @@ impl Node {
         );
         node.configure(&text);
         for user in USERS {
-            node.good_with(&["account", "add", &format!("{user}@{DOMAIN}")], &format!("{PASSWORD}\n"));
+            node.good_with(
+                &["account", "add", "--create", &format!("{user}@{DOMAIN}")],
+                &format!("{PASSWORD}\n"),
+            );
         }
         node.start();
         Self { node, certificate, address, starttls, tls, http, https }

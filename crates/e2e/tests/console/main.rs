@@ -69,7 +69,7 @@ fn an_operator_works_with_the_page() {
     ));
     fs::write(throng.folder.join("plan.toml"), PLAN).expect("a plan");
     let count = ACCOUNTS.to_string();
-    throng.good(&["account", "bulk", "--prefix", "u", "--count", &count, "--password", PASSWORD]);
+    throng.good(&["account", "bulk", "--create", "--prefix", "u", "--count", &count, "--password", PASSWORD]);
     throng.add_account(&format!("{ADMIN}@{DOMAIN}"), ADMIN_PASSWORD);
     throng.start();
 

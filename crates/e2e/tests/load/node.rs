@@ -69,7 +69,17 @@ impl Node {
         ));
         if accounts > 0 {
             let count = accounts.to_string();
-            node.good(&["account", "bulk", "--prefix", "u", "--count", &count, "--password", PASSWORD]);
+            node.good(&[
+                "account",
+                "bulk",
+                "--create",
+                "--prefix",
+                "u",
+                "--count",
+                &count,
+                "--password",
+                PASSWORD,
+            ]);
         }
         node.start();
         Node { node, _database: database, target, http }

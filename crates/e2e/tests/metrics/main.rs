@@ -91,7 +91,7 @@ impl Node {
              [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{clients}'\ntls = 'off'\n\
              [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
         ));
-        node.good(&["account", "bulk", "--prefix", "u", "--count", "20", "--password", PASSWORD]);
+        node.good(&["account", "bulk", "--create", "--prefix", "u", "--count", "20", "--password", PASSWORD]);
         node.start();
         Node { node, http, clients }
     }

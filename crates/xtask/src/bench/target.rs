@@ -114,7 +114,7 @@ impl Target {
         let started = now();
         let mut bulk = Command::new(&program);
         let count = need.accounts.to_string();
-        bulk.args(["account", "bulk", "--domain", &options.domain, "--prefix", &options.prefix])
+        bulk.args(["account", "bulk", "--create", "--domain", &options.domain, "--prefix", &options.prefix])
             .args(["--from", "0", "--count", &count, "--password", &options.password])
             .args(["--roster", &format!("ring:{}", need.contacts), "--config"])
             .arg(&config);

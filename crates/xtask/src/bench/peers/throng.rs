@@ -46,7 +46,7 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
     }
     fs::write(&config, text)?;
     let mut bulk = Command::new(&program);
-    bulk.args(["account", "bulk", "--domain", DOMAIN, "--prefix", &wanted.prefix, "--from", "0"])
+    bulk.args(["account", "bulk", "--create", "--domain", DOMAIN, "--prefix", &wanted.prefix, "--from", "0"])
         .args(["--count", &wanted.accounts.to_string(), "--password", &wanted.password])
         .args(["--roster", &format!("ring:{}", wanted.roster), "--config"])
         .arg(&config);

@@ -1,0 +1,331 @@
+//! What a person meets who runs a node for the first time: commands in a wrong folder, passwords that are typed, what `serve`,
+//! `check` and `status` say, and the self-signed certificate.
+//!
+//! Each test has a folder of its own. A terminal is made by `script` of util-linux.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy sees helpers outside of #[test] as ordinary code"
+)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use throng_e2e::{Folder, Guard, Node, poll, ports, process, program, said};
+
+const DOMAIN: &str = "chat.test";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A node that has not started.
+fn node(name: &str) -> Node {
+    let node = Node::new(name);
+    node.configure(&configuration(""));
+    node
+}
+
+fn configuration(more: &str) -> String {
+    let [port, http] = ports::free();
+    format!(
+        "domains = ['{DOMAIN}']\nadmins = ['boss@{DOMAIN}']\ndata_dir = 'data'\n{more}\
+         [auth]\niterations = 4096\n\
+         [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\n\
+         [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
+    )
+}
+
+/// Everything below a folder: path, length, and when it was changed.
+fn tree(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
+    let mut all = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let about = entry.metadata().expect("a file");
+            if about.is_dir() {
+                folders.push(entry.path());
+            }
+            all.push((entry.path(), about.len(), about.modified().expect("a time")));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn commands_make_no_database_where_there_is_none() {
+    let node = node("nowhere");
+    let empty = Folder::new("nowhere-else");
+    let before = tree(&node.folder);
+    let jid = format!("romeo@{DOMAIN}");
+    for words in [
+        &["account", "add", &jid][..],
+        &["account", "passwd", &jid],
+        &["account", "remove", &jid],
+        &["account", "disable", &jid],
+        &["account", "show", &jid],
+        &["account", "list"],
+        &["account", "bulk", "--prefix", "u", "--count", "2", "--password", "x"],
+        &["token", "add", "x", "--scope", "read"],
+        &["token", "list"],
+    ] {
+        let refused = node.run_with(words, "secret\n");
+        let text = said(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{words:?}: {text}");
+        assert!(text.contains("there is no database") && text.contains("throng.db"), "{words:?}: {text}");
+        assert!(text.contains("serve --config throng.toml"), "{words:?}: {text}");
+        assert_eq!(tree(&node.folder), before, "{words:?}");
+        // Without the configuration in a folder that is not the node's.
+        let words: Vec<&str> =
+            words.iter().map(|word| if *word == jid { "romeo@localhost" } else { word }).collect();
+        let refused =
+            program(None, &words).current_dir(&empty).stdin(Stdio::null()).output().expect("throng");
+        assert_eq!(refused.status.code(), Some(1), "{words:?}: {}", said(&refused));
+        assert!(said(&refused).contains("there is no database"), "{}", said(&refused));
+        assert!(tree(&empty).is_empty(), "{words:?}");
+    }
+    // Where it is asked for, one is made, and its place is said.
+    let made = node.run_with(&["account", "add", "--create", &jid], "secret\n");
+    assert!(made.status.success(), "{}", said(&made));
+    let database = node.folder.join("data/throng.db");
+    assert!(said(&made).contains(&format!("using the database {}", database.display())), "{}", said(&made));
+    let list = node.run(&["account", "list"]);
+    assert!(said(&list).contains(&database.display().to_string()), "{}", said(&list));
+    assert_eq!(
+        String::from_utf8_lossy(&list.stdout),
+        format!("{jid}\n"),
+        "only the list is on standard output"
+    );
+}
+
+#[test]
+fn the_address_is_checked_before_a_password_is_asked_for() {
+    let mut node = node("address");
+    node.add_account(&format!("romeo@{DOMAIN}"), "x");
+    for running in [false, true] {
+        if running {
+            node.start();
+        }
+        for (words, part) in [
+            (["account", "add", "romeo@elsewhere.test"], "elsewhere.test is not served here"),
+            (["account", "add", "romeo"], "write NAME@DOMAIN"),
+            (["account", "add", "a b@chat.test"], "is not an address"),
+            (["account", "add", "romeo@chat.test"], "account passwd --config throng.toml romeo@chat.test"),
+            (["account", "passwd", "juliet@chat.test"], "account add --config throng.toml juliet@chat.test"),
+        ] {
+            let mut command = node.program(&words);
+            command.args(["--config", "throng.toml"]).stdin(Stdio::piped());
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = Guard(command.spawn().expect("throng starts"));
+            // Nothing is written and the pipe stays open: who reads a password first waits for ever.
+            let status = child.end("a command with a wrong address");
+            let mut text = String::new();
+            child.0.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
+            assert_eq!(status.code(), Some(1), "{words:?}: {text}");
+            assert!(text.contains(part), "{words:?}, running {running}: {text}");
+        }
+    }
+}
+
+/// A command of the program on a terminal; `keys` are typed one after the other, each when its question is there.
+fn on_a_terminal(node: &Node, words: &str, keys: &[(&str, &str)]) -> (bool, String) {
+    // What the one before has shown.
+    let _ = fs::remove_file(node.folder.join("typed"));
+    let line = format!("'{}' {words} --config throng.toml", process::throng().display());
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--flush", "--command", &line, "typed"]).current_dir(&node.folder);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = Guard(command.spawn().expect("script of util-linux"));
+    let mut input = child.0.stdin.take().expect("piped");
+    let shown = || {
+        fs::read(node.folder.join("typed"))
+            .map(|b| String::from_utf8_lossy(&b).into_owned())
+            .unwrap_or_default()
+    };
+    for (question, key) in keys {
+        let asked = poll(PATIENCE, || shown().contains(question).then_some(()));
+        assert!(asked.is_some(), "no {question} in {}", shown());
+        input.write_all(key.as_bytes()).expect("keys");
+        input.flush().expect("keys");
+    }
+    // script ends with its input.
+    drop(input);
+    let status = child.end("a command on a terminal");
+    (status.success(), shown())
+}
+
+#[test]
+fn a_password_is_typed_twice_and_never_shown() {
+    let mut node = node("typed");
+    node.start();
+    let jid = format!("alice@{DOMAIN}");
+    let add = format!("account add {jid}");
+    let again = "the same again: ";
+    let question = format!("password for {jid}: ");
+    let (good, text) = on_a_terminal(&node, &add, &[(&question, "hunter22\r"), (again, "hunter23\r")]);
+    assert!(!good && text.contains("not the same") && !text.contains("hunter2"), "{text}");
+    let (good, text) = on_a_terminal(&node, &add, &[(&question, "hunt\u{3}")]);
+    assert!(!good && text.contains("interrupted") && !text.contains("hunt"), "{text}");
+    let missing = node.run(&["account", "show", &jid]);
+    assert_eq!(missing.status.code(), Some(1), "nothing was made: {}", said(&missing));
+    let (good, text) = on_a_terminal(&node, &add, &[(&question, "hunter22\r"), (again, "hunter22\r")]);
+    assert!(good && text.contains("added") && !text.contains("hunter2"), "{text}");
+    node.stop();
+}
+
+#[test]
+fn check_writes_nothing() {
+    let mut node = node("look");
+    let look = |node: &Node, words: &[&str]| {
+        let before = tree(&node.folder);
+        let output = node.run(words);
+        assert_eq!(tree(&node.folder), before, "{}", said(&output));
+        output
+    };
+    // Before the first start.
+    let output = look(&node, &["check"]);
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.contains("a self-signed one will be made") && text.contains("throng.db will be made"),
+        "{text}"
+    );
+    // Where nothing may be written. Root may everywhere, which is no fault of the command.
+    let mode = |node: &Node, mode| {
+        fs::set_permissions(&*node.folder, fs::Permissions::from_mode(mode)).expect("a mode")
+    };
+    mode(&node, 0o555);
+    let output = look(&node, &["check"]);
+    mode(&node, 0o755);
+    assert!(output.status.success() || said(&output).contains("cannot be written"), "{}", said(&output));
+    // With a database, on a node that runs, that was killed, and that has stopped.
+    node.add_account(&format!("romeo@{DOMAIN}"), "x");
+    node.start();
+    let running = look(&node, &["check"]);
+    assert!(running.status.success() && said(&running).contains("a node is running"), "{}", said(&running));
+    node.kill();
+    let killed = look(&node, &["check"]);
+    assert!(killed.status.success() && said(&killed).contains("database  "), "{}", said(&killed));
+    node.start();
+    node.stop();
+    let stopped = look(&node, &["check"]);
+    assert!(stopped.status.success() && said(&stopped).contains(", schema "), "{}", said(&stopped));
+    // Nor where something is wrong.
+    node.configure("[limits]\nstanza_byte = 3\n");
+    let wrong = look(&node, &["check"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    look(&node, &["check", "--compliance"]);
+}
+
+#[test]
+fn check_names_all_mistakes_by_line_and_column() {
+    let node = node("lines");
+    node.configure(
+        "domain = 'a.org'\n[limits]\nstanza_bytes = 'x'\n\n[modules]\n  ofline = true\nping = maybe\n",
+    );
+    let output = node.run(&["check"]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for part in [
+        "throng.toml:1:1: domain must be a section: [domain]; did you mean \"domains\"?",
+        "throng.toml:3:1: [limits] stanza_bytes must be",
+        "throng.toml:6:3: unknown module \"ofline\" under [modules]; did you mean \"offline\"?",
+        "throng.toml:7:1: modules.ping is true, false or a table of options",
+        "throng.toml:7:8: not valid TOML",
+        "5 things to fix",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let serve = node.run(&["serve"]);
+    assert!(said(&serve).contains("throng.toml:6:3: "), "{}", said(&serve));
+}
+
+#[test]
+fn serve_says_which_administrator_has_no_account_and_hints_with_the_configuration() {
+    let mut node = node("boss");
+    node.start();
+    let said = node.log();
+    assert!(said.contains(&format!("administrator  boss@{DOMAIN} has no account; add it with:")), "{said}");
+    let hint =
+        said.lines().find(|line| line.contains("account add") && line.contains("boss")).expect("a hint");
+    assert!(hint.trim().ends_with(&format!("account add --config throng.toml boss@{DOMAIN}")), "{hint}");
+    assert!(said.contains(&format!("account add --config throng.toml alice@{DOMAIN}")), "{said}");
+    // The hint does what it says, in a shell.
+    let line = format!("echo secret | {}", hint.trim());
+    let done = Command::new("sh").args(["-c", &line]).current_dir(&node.folder).output().expect("sh");
+    assert!(done.status.success(), "{}", throng_e2e::said(&done));
+    node.stop();
+    let before = node.log().len();
+    node.start();
+    let said = node.log().split_off(before);
+    assert!(!said.contains("has no account"), "{said}");
+    node.stop();
+}
+
+#[test]
+fn the_fingerprint_of_a_self_signed_certificate_is_the_same_everywhere() {
+    let mut node = node("print");
+    node.start();
+    let file = node.folder.join("data/tls/self-signed-cert.pem");
+    let print = |text: &str| {
+        let is_print = |word: &&str| word.len() == 95 && word.matches(':').count() == 31;
+        text.split_whitespace().find(is_print).map(str::to_owned)
+    };
+    let log = node.log();
+    let shown = print(&log).unwrap_or_else(|| panic!("no fingerprint in {log}"));
+    assert!(log.contains(&format!("self-signed, for {DOMAIN}, until ")), "{log}");
+    assert!(log.contains(&file.display().to_string()), "how to trust it: {log}");
+    for words in [&["check"][..], &["status"]] {
+        let text = node.good(words);
+        assert_eq!(print(&text).as_deref(), Some(shown.as_str()), "{words:?}: {text}");
+    }
+    node.stop();
+    node.start();
+    assert_eq!(print(&node.log()).as_deref(), Some(shown.as_str()), "a restart keeps it");
+    node.stop();
+}
+
+#[test]
+fn status_has_one_column_units_and_the_count_of_accounts_as_it_is() {
+    let mut node = node("status");
+    node.start();
+    let figure = |name: &str| {
+        let text = node.good(&["status"]);
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}  ")).map(str::trim));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
+    };
+    assert_eq!(figure("accounts"), "0");
+    node.add_account(&format!("romeo@{DOMAIN}"), "x");
+    let changed = |name: &str, value: &str| poll(PATIENCE, || (figure(name) == value).then_some(()));
+    assert!(changed("accounts", "1").is_some(), "{}", figure("accounts"));
+    node.good(&["account", "bulk", "--prefix", "u", "--count", "1200", "--password", "x"]);
+    assert!(changed("accounts", "1 201").is_some(), "{}", figure("accounts"));
+    node.good(&["account", "remove", &format!("romeo@{DOMAIN}")]);
+    assert!(changed("accounts", "1 200").is_some(), "{}", figure("accounts"));
+    let memory = figure("memory");
+    assert!(memory.ends_with(" kB") || memory.ends_with(" MB"), "{memory}");
+    let text = node.good(&["status"]);
+    let column = |line: &str| line.find("  ").map(|at| line.len() - line[at..].trim_start().len());
+    let columns: Vec<_> = text.lines().map(column).collect();
+    assert!(columns.iter().all(|at| at.is_some() && *at == columns[0]), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&node.good(&["status", "--json"])).expect("JSON");
+    assert!(json["memory_bytes"].is_u64() && json["accounts"] == 1200, "{json}");
+    node.stop();
+}
+
+#[test]
+fn check_finds_a_port_that_is_taken() {
+    let node = node("taken");
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    node.configure(&format!("data_dir = 'data'\n[[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\n"));
+    let output = node.run(&["check"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains(&port.to_string()), "{}", said(&output));
+    assert!(!node.folder.join("data").exists());
+}

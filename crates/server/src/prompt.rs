@@ -1,0 +1,116 @@
+//! Asks for a secret: on a terminal twice and without echo, otherwise one line of standard input.
+//!
+//! The terminal is read key by key with echo and signals off, as `getpass` does it, so that Ctrl-C ends the question with the
+//! terminal as it was. Left out: keys that move the cursor; backspace and Ctrl-U are known.
+//!
+//! The trap: whatever ends this function must put the terminal back, or the shell shows nothing of what is typed next.
+
+use std::io::{BufRead, IsTerminal, Read, Stdin};
+
+use anyhow::{Context, Result, bail};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+
+use crate::out;
+
+/// The password of somebody; `whose` is shown.
+pub(crate) fn password(whose: &str) -> Result<String> {
+    secret(&format!("password for {whose}"))
+}
+
+/// A secret of any kind; `what` is shown.
+pub(crate) fn secret(what: &str) -> Result<String> {
+    let stdin = std::io::stdin();
+    let typed = if stdin.is_terminal() {
+        let typed = ask(&stdin, &format!("{what}: "))?;
+        if !typed.is_empty() && ask(&stdin, "the same again: ")? != typed {
+            bail!("the two are not the same; nothing was changed");
+        }
+        typed
+    } else {
+        let mut line = String::new();
+        stdin.lock().read_line(&mut line).context("the password cannot be read from standard input")?;
+        line.trim_end_matches(['\r', '\n']).to_owned()
+    };
+    if typed.is_empty() {
+        bail!("no password was given; write one line to standard input");
+    }
+    Ok(typed)
+}
+
+/// The terminal without echo, until the value goes.
+struct Silent<'a>(&'a Stdin, Termios);
+
+impl<'a> Silent<'a> {
+    fn new(stdin: &'a Stdin) -> Result<Silent<'a>> {
+        let before = tcgetattr(stdin).context("the terminal cannot be asked")?;
+        let mut modes = before.clone();
+        modes.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
+        modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+        modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(stdin, OptionalActions::Flush, &modes)
+            .context("the echo of the terminal cannot be switched off")?;
+        Ok(Silent(stdin, before))
+    }
+}
+
+impl Drop for Silent<'_> {
+    fn drop(&mut self) {
+        let _ = tcsetattr(self.0, OptionalActions::Flush, &self.1);
+        // The key that ended the line was not shown either.
+        out::error("");
+    }
+}
+
+fn ask(stdin: &Stdin, question: &str) -> Result<String> {
+    let silent = Silent::new(stdin)?;
+    out::question(question);
+    let typed = line(&mut silent.0.lock());
+    drop(silent);
+    typed
+}
+
+/// A line as it is typed.
+fn line(keys: &mut impl Read) -> Result<String> {
+    let mut typed = Vec::new();
+    let mut key = [0];
+    loop {
+        if keys.read(&mut key).context("the terminal cannot be read")? == 0 {
+            break;
+        }
+        match key[0] {
+            b'\r' | b'\n' => break,
+            // Ctrl-C and Ctrl-\.
+            0x03 | 0x1c => bail!("interrupted; nothing was changed"),
+            0x04 if typed.is_empty() => bail!("no password was given; nothing was changed"),
+            0x04 => break,
+            // Ctrl-U.
+            0x15 => typed.clear(),
+            0x08 | 0x7f => {
+                // A character, which may have several bytes.
+                while typed.pop().is_some_and(|byte: u8| byte & 0xc0 == 0x80) {}
+            }
+            byte => typed.push(byte),
+        }
+    }
+    String::from_utf8(typed).context("the password is not text in UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(keys: &str) -> Result<String> {
+        line(&mut keys.as_bytes())
+    }
+
+    #[test]
+    fn keys_become_a_line() {
+        assert_eq!(typed("secret\rmore").unwrap(), "secret");
+        assert_eq!(typed("secrex\u{7f}t\n").unwrap(), "secret");
+        assert_eq!(typed("\u{7f}\u{fc}\u{7f}\u{7f}pass\u{fc}\u{e4}\u{8}\n").unwrap(), "pass\u{fc}");
+        assert_eq!(typed("wrong\u{15}right\n").unwrap(), "right");
+        assert_eq!(typed("end\u{4}").unwrap(), "end");
+        assert!(typed("sec\u{3}ret\n").unwrap_err().to_string().contains("interrupted"));
+        assert!(typed("\u{4}").is_err());
+    }
+}
