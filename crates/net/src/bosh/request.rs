@@ -54,8 +54,9 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a whole body. What is wrong with the payloads is told in `items`, so that the session can be found.
-    pub(super) fn read(body: &'a [u8], limits: &Limits) -> Result<Request<'a>, Bad> {
+    /// Reads a whole body. What is wrong with the payloads is told in `items`, so that the session can be found. They may
+    /// take `most` bytes once they are written without the wrapper's prefixes.
+    pub(super) fn read(body: &'a [u8], limits: &Limits, most: usize) -> Result<Request<'a>, Bad> {
         let start = declaration(body)?;
         let end = tag_end(body, start).ok_or(Bad::Form)?;
         let tag = Reader::open_tag(&body[start..end], limits)?;
@@ -101,7 +102,7 @@ impl<'a> Request<'a> {
         } else if request.tag.empty {
             if spaces(rest) == rest.len() { Ok(Vec::new()) } else { Err(Bad::Form) }
         } else {
-            items(rest, &request.tag, limits)
+            items(rest, &request.tag, limits, most)
         };
         if request.restart && request.items.is_ok() {
             // XEP-0206 section 5: what a restart carries is not for the old stream and not for the new one.
@@ -215,12 +216,16 @@ pub(super) fn first(items: &[u8]) -> Option<(Item, usize)> {
 }
 
 /// Cuts what is between the tags of the wrapper.
-fn items(rest: &[u8], tag: &Start<'_>, limits: &Limits) -> Result<Vec<u8>, Bad> {
+///
+/// The pitfall: a prefix of the wrapper may stand for kilobytes of namespace, and a body has room for ten thousands of
+/// elements that use it. So it is the sum that is bounded, and each element by what is left of it.
+fn items(rest: &[u8], tag: &Start<'_>, limits: &Limits, most: usize) -> Result<Vec<u8>, Bad> {
     // Each element has its own limit where it is read, which depends on who the client is by then.
     let limits = Limits { element_bytes: u32::MAX >> 2, ..*limits };
     let mut scanner = Scanner::fragment();
     let mut out = Vec::new();
     let mut scope = None;
+    let mut portable = Vec::new();
     let mut at = 0;
     loop {
         at += spaces(&rest[at..]);
@@ -239,7 +244,9 @@ fn items(rest: &[u8], tag: &Start<'_>, limits: &Limits) -> Result<Vec<u8>, Bad> 
         match &scope {
             None => push(&mut out, Item::Element, element),
             Some(scope) => {
-                let mut portable = Vec::with_capacity(element.len() + 64);
+                let left = most.saturating_sub(out.len() + ITEM);
+                let limits = Limits { element_bytes: u32::try_from(left).unwrap_or(u32::MAX >> 2), ..limits };
+                portable.clear();
                 xml::normalise(element, scope, &limits, &mut portable)?;
                 push(&mut out, Item::Element, &portable);
             }

@@ -63,6 +63,11 @@ pub struct Sessions {
     shards: [Mutex<Shard>; SHARDS],
 }
 
+/// Bytes of payloads that a session holds unread, where a body has so many.
+const fn unread(body_bytes: usize) -> usize {
+    body_bytes.saturating_mul(2)
+}
+
 impl Sessions {
     /// An empty table. `start` is called for the stream of each new session.
     pub fn new(settings: Settings, clock: Arc<dyn Clock>, start: Start) -> Arc<Sessions> {
@@ -90,11 +95,12 @@ impl Sessions {
     /// Takes one request. `body` is the whole content of a POST, at most [`Settings::body_bytes`] long.
     pub fn exchange(self: &Arc<Self>, origin: Origin, body: &[u8]) -> Exchange {
         self.common.requests.fetch_add(1, Relaxed);
-        if body.len() > self.settings.read().body_bytes {
+        let most = self.settings.read().body_bytes;
+        if body.len() > most {
             return refusal(Condition::PolicyViolation, false);
         }
         // Whether a client that sends no body is an old one cannot be known.
-        let request = match Request::read(body, &origin.port.limits) {
+        let request = match Request::read(body, &origin.port.limits, unread(most)) {
             Ok(request) => request,
             Err(Bad::Form) => return refusal(Condition::BadRequest, false),
             Err(Bad::Limit) => return refusal(Condition::PolicyViolation, false),
@@ -179,7 +185,7 @@ impl Sessions {
             version: version.map(|asked| asked.min(VERSION)),
             acks: request.ack == Some(1),
             secure: origin.secure,
-            unread: settings.body_bytes.saturating_mul(2),
+            unread: unread(settings.body_bytes),
             content: request.content()?,
             to: request.to().map(Into::into),
         };

@@ -7,12 +7,15 @@ use std::cell::Cell;
 thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static COUNT: Cell<usize> = const { Cell::new(0) };
+    /// Bytes that were ever asked for.
+    static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
 struct Counting;
 
 fn note(bytes: isize, count: usize) {
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+    let _ = ASKED.try_with(|all| all.set(all.get() + usize::try_from(bytes).unwrap_or(0)));
     let _ = COUNT.try_with(|all| all.set(all.get() + count));
 }
 
@@ -65,6 +68,34 @@ fn an_idle_session_with_its_request_is_small() {
     let each = each - 56;
     println!("an idle BOSH session: {each} bytes");
     assert!(each <= IDLE, "{each} bytes");
+}
+
+/// A wrapper's prefix with a namespace of some kilobytes, used by as many elements as fit: written out, 266 kB are 105 MB.
+#[test]
+fn a_long_prefix_of_the_wrapper_costs_what_a_session_may_hold_and_no_more() {
+    let world = World::new();
+    let most = 2 * world.sessions.settings().body_bytes;
+    for namespace in [16, 2_400, 60_000] {
+        let open = format!(
+            "<body rid='1' to='example.com' ver='1.6' xmlns='{NS}' xmlns:p='{}'>",
+            "n".repeat(namespace)
+        );
+        let room = world.sessions.settings().body_bytes - open.len() - "</body>".len();
+        let body = format!("{open}{}</body>", "<p:a/>".repeat(room / "<p:a/>".len()));
+        let before = ASKED.get();
+        let mut post = world.post_from(world.origin(), body.as_bytes());
+        let text = post.text();
+        let asked = ASKED.get() - before;
+        assert!(text.contains("policy-violation"), "{namespace}: {text}");
+        assert!(asked < 4 * most, "{namespace}: {asked} bytes for a body of {}", body.len());
+        assert_eq!(world.started(), 0, "no stream began");
+    }
+    // What fits is taken: the elements' own bytes are no reason.
+    let body = format!(
+        "<body rid='1' to='example.com' ver='1.6' xmlns='{NS}' xmlns:p='urn:p'>{}</body>",
+        "<p:a/>".repeat(100)
+    );
+    assert!(world.post_from(world.origin(), body.as_bytes()).waits());
 }
 
 #[test]
