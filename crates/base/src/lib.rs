@@ -9,6 +9,7 @@ pub mod clock;
 pub mod count;
 pub mod id;
 pub mod limit;
+pub mod printable;
 pub mod secret;
 pub mod spawn;
 

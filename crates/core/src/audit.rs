@@ -3,11 +3,13 @@
 //!
 //! Left out: an audit log on disk of its own; the log of the process is one, and outlives it.
 //!
-//! The trap: no value of a secret may get here, and what comes from outside is cut: whoever mistypes an address of a
-//! megabyte must not fill the memory.
+//! The trap: no value of a secret may get here. What comes from outside is escaped and cut ([`base::printable`]): it must
+//! neither look like another entry nor fill the memory.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
+use base::printable::printable;
 use parking_lot::Mutex;
 
 use crate::command::Caller;
@@ -76,7 +78,8 @@ impl Node {
     /// Writes one line. `outcome` is `done` or a condition.
     pub fn audit(&self, caller: &Caller, what: &str, on: &str, outcome: &str) {
         let (who, what, on, outcome) = (cut(caller.name()), cut(what), cut(on), cut(outcome));
-        let (door, from) = (caller.door, cut(&caller.from));
+        let (who, what, on, outcome) = (&*who, &*what, &*on, &*outcome);
+        let (door, from) = (caller.door, &*cut(&caller.from));
         self.metrics.commands.inc([door, if outcome == "done" { "done" } else { "failed" }]);
         tracing::info!(target: "throng::audit", who, door, from, command = what, on, outcome, "command");
         self.audit.push(Entry {
@@ -92,8 +95,8 @@ impl Node {
     }
 }
 
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT)]
+fn cut(text: &str) -> Cow<'_, str> {
+    printable(text, TEXT)
 }
 
 #[cfg(test)]
@@ -128,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_between_characters() {
-        assert_eq!(cut(&"x".repeat(9_999)).len(), TEXT);
-        assert_eq!(cut(&"日".repeat(9_999)).len(), TEXT - TEXT % 3);
+    fn texts_are_cut_and_cannot_look_like_another_entry() {
+        assert_eq!(cut(&"x".repeat(9_999)), format!("{}…", "x".repeat(TEXT)));
+        assert_eq!(cut("romeo@a.org\n\u{1b}[1A\u{202e}"), "romeo@a.org\\n\\u{1b}[1A\\u{202e}");
     }
 }

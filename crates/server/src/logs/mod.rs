@@ -1,11 +1,14 @@
 //! The log: structured lines on standard error, as text or JSON, and the last of them in memory for the console. No secret
 //! is ever a field.
 
+mod line;
+
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use api::log::{Line, Ring};
 use base::clock::{Clock, SystemClock};
+use base::printable::printable;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
@@ -55,11 +58,7 @@ pub(crate) fn start(log: &Log) -> Result<Level> {
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter).with(kept);
     // A second start (tests) keeps the first log.
-    let _ = if log.json {
-        registry.with(lines.json()).try_init()
-    } else {
-        registry.with(lines.with_target(false).with_ansi(false)).try_init()
-    };
+    let _ = registry.with(lines.with_ansi(false).event_format(line::Format { json: log.json })).try_init();
     Ok(Level { set: Box::new(move |filter| drop(handle.reload(filter))), ring })
 }
 
@@ -110,10 +109,10 @@ impl Texts {
 
 impl Visit for Texts {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, value.to_owned());
+        self.take(field, printable(value, line::most(field)).into_owned());
     }
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.take(field, format!("{value:?}"));
+        self.take(field, line::shown(value, line::most(field)));
     }
 }
 
