@@ -11,6 +11,7 @@ export const title = "API tokens";
 
 const SCOPES = [
   ["read", "Read metrics, accounts, rosters, sessions and the audit log, but not the log"],
+  ["metrics", "Read /metrics, for Prometheus"],
   ["accounts", "Add, change and delete accounts"],
   ["sessions", "End sessions"],
   ["messages", "Send announcements; set the message of the day and the welcome message"],

@@ -90,6 +90,9 @@ pub struct Node {
     pub audit: Audit,
     limits: ArcSwap<Limits>,
     admins: RwLock<BTreeSet<Jid>>,
+    /// The administrators that the configuration names. A command may have taken one off the list in force; a change of the
+    /// file puts it back.
+    configured_admins: RwLock<BTreeSet<Jid>>,
     /// Derives and checks stored keys.
     pub passwords: Arc<dyn Passwords>,
     /// Version of the software.
@@ -156,6 +159,7 @@ impl Node {
             inquiries: Inquiries::default(),
             limits: ArcSwap::from_pointee(parts.limits),
             admins: RwLock::new(parts.admins.into_iter().collect()),
+            configured_admins: RwLock::default(),
             passwords: parts.passwords,
             version: parts.version,
             ending: Ending::default(),
@@ -219,6 +223,16 @@ impl Node {
     /// Whether this (the resource is ignored) is the address of an administrator.
     pub fn is_admin(&self, jid: JidRef<'_>) -> bool {
         self.admins.read().iter().any(|admin| admin.as_str() == jid.bare().as_str())
+    }
+    /// Whether this (the resource is ignored) is the address of an administrator, or one that the configuration names as
+    /// such. In-band registration refuses it, and a token without the scope `admin` cannot change it.
+    pub fn is_protected(&self, jid: JidRef<'_>) -> bool {
+        let named = |list: &BTreeSet<Jid>| list.iter().any(|admin| admin.as_str() == jid.bare().as_str());
+        self.is_admin(jid) || named(&self.configured_admins.read())
+    }
+    /// Swaps the administrators that the configuration names. Addresses are bare.
+    pub fn set_configured_admins(&self, admins: impl IntoIterator<Item = Jid>) {
+        *self.configured_admins.write() = admins.into_iter().collect();
     }
     /// All administrators.
     pub fn admins(&self) -> Vec<Jid> {

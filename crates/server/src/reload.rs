@@ -357,7 +357,10 @@ impl Running {
             self.state.lock().config.admins.iter().filter_map(|a| jid::Jid::parse(a).ok()).collect();
         let node = &self.wired.node;
         match features::administration::admins::settle(&*node.stores.settings, &configured).await {
-            Ok(admins) => node.set_admins(admins),
+            Ok(admins) => {
+                node.set_admins(admins);
+                node.set_configured_admins(configured);
+            }
             Err(error) => tracing::warn!(%error, "the list of administrators could not be read"),
         }
     }

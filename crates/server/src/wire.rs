@@ -129,6 +129,7 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
         passwords: keys.clone(),
         version: env!("CARGO_PKG_VERSION"),
     });
+    node.set_configured_admins(configured);
     let (registry, secret) = (Arc::new(Mutex::new(registry)), Secret::new(secret));
     Ok(Wired { node, database, operations, keys, kept, registry, secret })
 }

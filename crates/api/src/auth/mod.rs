@@ -97,7 +97,9 @@ impl Caller {
     pub fn as_command(&self) -> command::Caller {
         let who = match &self.who {
             Who::Administrator(jid) => command::Who::Account(jid.clone()),
-            Who::Token(name) => command::Who::Token(format!("token:{name}")),
+            Who::Token(name) => {
+                command::Who::Token { name: format!("token:{name}"), admin: self.scopes.allow(Scope::Admin) }
+            }
         };
         command::Caller { who, door: "http", from: self.peer.address.to_string() }
     }
@@ -170,7 +172,7 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     )
 }
 
-fn bearer(value: &[u8]) -> Option<&[u8]> {
+pub(crate) fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }

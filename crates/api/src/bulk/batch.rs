@@ -15,7 +15,7 @@ use base::spawn::BoxFuture;
 use jid::Jid;
 use serde::Deserialize;
 use store::{AddressId, BulkItem, BulkRoster, Created, NewAccount, Subscription};
-use throng_core::command::{CommandError, Why};
+use throng_core::command::{Caller, CommandError, Why};
 use throng_core::{Host, Node};
 
 /// Bytes of a name or a group.
@@ -58,6 +58,17 @@ pub(super) struct Ready {
     host: Arc<Host>,
     password: Secret,
     roster: Vec<(Jid, Contact)>,
+}
+
+impl Ready {
+    /// The account, if the caller may create it: a token needs the scope `admin` for an administrator's address.
+    pub(super) fn permitted(self, node: &Node, caller: &Caller) -> Result<Ready, Outcome> {
+        if caller.may_change_admins() || !node.is_protected(self.jid.as_ref()) {
+            return Ok(self);
+        }
+        let error = CommandError::protected(&self.jid);
+        Err(Outcome::Failed(Some(self.jid), error))
+    }
 }
 
 /// What became of one line.

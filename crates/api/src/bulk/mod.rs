@@ -251,7 +251,9 @@ impl Call {
         for line in lines {
             self.line += 1;
             let read = match &line {
-                Line::Text(text) => batch::read(&node, text),
+                Line::Text(text) => {
+                    batch::read(&node, text).and_then(|one| one.permitted(&node, &self.caller))
+                }
                 Line::TooLong => {
                     let error = CommandError::new(Why::NotAcceptable, "the line is longer than allowed");
                     Err(Outcome::Failed(None, error))

@@ -47,6 +47,13 @@ impl CommandError {
     pub fn forbidden() -> CommandError {
         CommandError::new(Why::Forbidden, "this command is for administrators")
     }
+    /// The account is an administrator's, and the caller's token lacks the scope `admin`.
+    pub fn protected(jid: &impl fmt::Display) -> CommandError {
+        CommandError::new(
+            Why::Forbidden,
+            format!("{jid} is an administrator's address; a token needs the scope \"admin\" to change it"),
+        )
+    }
     /// There is no such account.
     pub fn no_account(jid: &impl fmt::Display) -> CommandError {
         CommandError::new(Why::NotFound, format!("there is no account {jid}"))

@@ -247,18 +247,18 @@ impl Input {
         matches!(self.find(field), Some(Value::Bool(true)))
     }
 
+    /// All addresses in it.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &Jid> {
+        self.0.iter().flat_map(|(_, value)| match value {
+            Value::Jid(jid) => std::slice::from_ref(jid),
+            Value::Jids(list) => list.as_slice(),
+            _ => &[],
+        })
+    }
+
     /// The addresses in it, for the audit line: the first few and how many more.
     pub(super) fn subjects(&self) -> String {
-        let all: Vec<&str> = self
-            .0
-            .iter()
-            .flat_map(|(_, value)| match value {
-                Value::Jid(jid) => std::slice::from_ref(jid),
-                Value::Jids(list) => list.as_slice(),
-                _ => &[],
-            })
-            .map(Jid::as_str)
-            .collect();
+        let all: Vec<&str> = self.addresses().map(Jid::as_str).collect();
         let mut text = all[..all.len().min(NAMED)].join(" ");
         if all.len() > NAMED {
             text.push_str(&format!(" and {} more", all.len() - NAMED));

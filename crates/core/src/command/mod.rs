@@ -104,9 +104,13 @@ pub enum Who {
     Account(Jid),
     /// Whoever may open the admin socket: the system's user that runs the node.
     Operator,
-    /// A program with a token, as the log names it: `token:backup`. Its door has compared the token's scopes with
-    /// [`Command::needs`].
-    Token(String),
+    /// A program with a token. Its door has compared the token's scopes with [`Command::needs`].
+    Token {
+        /// As the log names it: `token:backup`.
+        name: String,
+        /// It has the scope [`Scope::Admin`].
+        admin: bool,
+    },
 }
 
 /// Who uses a command, and how.
@@ -129,12 +133,16 @@ impl Caller {
     pub fn operator() -> Caller {
         Caller { who: Who::Operator, door: "socket", from: String::new() }
     }
+    /// Whether it may change an administrator's account: whoever sets an administrator's password becomes one.
+    pub fn may_change_admins(&self) -> bool {
+        !matches!(self.who, Who::Token { admin: false, .. })
+    }
     /// For people.
     pub fn name(&self) -> &str {
         match &self.who {
             Who::Account(jid) => jid.as_str(),
             Who::Operator => "operator",
-            Who::Token(name) => name,
+            Who::Token { name, .. } => name,
         }
     }
 }
@@ -210,7 +218,7 @@ impl Node {
     /// Carries a command out and writes the audit line: who, through which door, which command, on whom, and how it ended.
     ///
     /// # Errors
-    /// `forbidden` if the caller may not use it; otherwise what the command says.
+    /// `forbidden` if the caller may not use it, or not on an administrator's account; otherwise what the command says.
     pub fn run_command(
         self: &Arc<Self>,
         host: &Arc<Host>,
@@ -223,6 +231,15 @@ impl Node {
             Line { node: self.clone(), caller: caller.clone(), command, on: input.subjects(), done: false };
         if !self.may_use(host, command, &caller) {
             let error = CommandError::forbidden();
+            audit.write(Some(&error));
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        let protected = match command.changes && !caller.may_change_admins() {
+            true => input.addresses().find(|jid| self.is_protected(jid.as_ref())),
+            false => None,
+        };
+        if let Some(jid) = protected {
+            let error = CommandError::protected(jid);
             audit.write(Some(&error));
             return Box::pin(std::future::ready(Err(error)));
         }

@@ -6,6 +6,8 @@
 pub enum Scope {
     /// To look at anything that is not a secret.
     Read,
+    /// To read `/metrics`.
+    Metrics,
     /// To create, change and remove accounts.
     Accounts,
     /// To end sessions.
@@ -20,13 +22,21 @@ pub enum Scope {
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Scope; 6] =
-        [Scope::Read, Scope::Accounts, Scope::Sessions, Scope::Messages, Scope::Node, Scope::Admin];
+    pub const ALL: [Scope; 7] = [
+        Scope::Read,
+        Scope::Metrics,
+        Scope::Accounts,
+        Scope::Sessions,
+        Scope::Messages,
+        Scope::Node,
+        Scope::Admin,
+    ];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Scope::Read => "read",
+            Scope::Metrics => "metrics",
             Scope::Accounts => "accounts",
             Scope::Sessions => "sessions",
             Scope::Messages => "messages",

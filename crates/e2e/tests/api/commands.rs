@@ -1,6 +1,6 @@
 //! Commands over HTTP.
 
-use crate::common::ask;
+use crate::common::{ADMIN, ask};
 use crate::world;
 use serde_json::{Value, json};
 use throng_api::auth::Scope;
@@ -75,6 +75,69 @@ async fn mistakes_are_told_with_condition_and_without_secrets() {
     assert_eq!(ask(line).by(&who).json(json!({})).to(&world).await.problem().0, 404);
     let garbage = ask("POST /api/v1/commands/add-user").by(&who).text("application/json", vec![0xff; 10]);
     assert_eq!(garbage.to(&world).await.problem().0, 400);
+}
+
+#[tokio::test]
+async fn no_command_changes_an_administrators_account_without_the_scope_admin() {
+    let world = world().await;
+    // Named by the configuration and not in force: a change of the file puts it back.
+    let named = jid::Jid::parse("former@example.com").unwrap();
+    world.engine.node.set_configured_admins([jid::Jid::parse(ADMIN).unwrap(), named]);
+    let list = ask("GET /api/v1/commands").by(&world.sign_in().await).to(&world).await.json();
+    let mut tried = 0;
+    for command in list["items"].as_array().unwrap() {
+        let (name, scope) = (command["name"].as_str().unwrap(), command["scope"].as_str().unwrap());
+        let fields = command["input"].as_array().unwrap();
+        let about = fields.iter().find(|f| matches!(f["type"].as_str(), Some("jid" | "jids")));
+        let (Some(about), true) = (about, command["changes"] == true && scope != "admin") else { continue };
+        tried += 1;
+        let scopes: Vec<Scope> = Scope::ALL.into_iter().filter(|scope| *scope != Scope::Admin).collect();
+        let secret = world.token(&format!("all-but-admin-{name}"), &scopes).await;
+        for target in [ADMIN, "Admin@EXAMPLE.com", "admin@example.com/console", "former@example.com"] {
+            let mut body = json!({});
+            body[about["name"].as_str().unwrap()] = json!(target);
+            for field in fields.iter().filter(|f| f["type"] == "secret") {
+                body[field["name"].as_str().unwrap()] = json!("mine now");
+            }
+            let line = format!("POST /api/v1/commands/{name}");
+            let answer = ask(&line).bearer(&secret).json(body).to(&world).await;
+            assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{name} {target}");
+            assert!(answer.text.contains("scope \\\"admin\\\""), "{}", answer.text);
+        }
+        let (log, _) = world.engine.node.audit.newest(1);
+        assert_eq!((log[0].what.as_str(), log[0].outcome.as_str()), (name, "forbidden"));
+    }
+    assert!(tried >= 6, "{tried}");
+}
+
+#[tokio::test]
+async fn a_token_for_accounts_does_not_become_an_administrator() {
+    let world = world().await;
+    let former = jid::Jid::parse("former@example.com").unwrap();
+    world.engine.node.set_configured_admins([former]);
+    let accounts = world.token("accounts", &[Scope::Accounts, Scope::Sessions, Scope::Read]).await;
+    let path = format!("/api/v1/accounts/{ADMIN}");
+    for (line, body) in [
+        (format!("PUT {path}/password"), json!({ "password": "mine now" })),
+        (format!("DELETE {path}"), json!({})),
+        (format!("POST {path}/disable"), json!({})),
+        (format!("POST {path}/enable"), json!({})),
+        (format!("DELETE /api/v1/sessions/{ADMIN}%2Fx"), json!({})),
+        ("POST /api/v1/accounts".to_owned(), json!({ "jid": "former@example.com", "password": "mine now" })),
+    ] {
+        let answer = ask(&line).bearer(&accounts).json(body).to(&world).await;
+        assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{line}");
+    }
+    let bulk = "{\"jid\":\"former@example.com\",\"password\":\"mine now\"}\n{\"jid\":\"romeo@example.com\",\"password\":\"x\"}\n";
+    let answer = ask("POST /api/v1/accounts/bulk").bearer(&accounts).text("application/x-ndjson", bulk);
+    let text = answer.to(&world).await.text;
+    assert!(text.contains("\"condition\":\"forbidden\"") && text.contains("\"created\":1"), "{text}");
+    assert_eq!(world.try_sign_in(ADMIN, "mine now").await.status, 401);
+    let admin = world.token("admin", &[Scope::Admin]).await;
+    let done = ask(&format!("PUT {path}/password")).bearer(&admin).json(json!({ "password": "a new one" }));
+    assert_eq!(done.to(&world).await.status, 204);
+    let new = json!({ "jid": "former@example.com", "password": "a new one" });
+    assert_eq!(ask("POST /api/v1/accounts").bearer(&admin).json(new).to(&world).await.status, 201);
 }
 
 #[tokio::test]

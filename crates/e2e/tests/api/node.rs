@@ -93,7 +93,7 @@ fn a_token_of_the_command_line_opens_the_api_until_it_is_removed() {
     let twice = node.run(&["token", "add", "backup", "--scope", "read"]);
     assert!(!twice.status.success() && said(&twice).contains("already"), "{}", said(&twice));
     let unknown = node.run(&["token", "add", "x", "--scope", "all"]);
-    assert!(said(&unknown).contains("the scopes are read, accounts"), "{}", said(&unknown));
+    assert!(said(&unknown).contains("the scopes are read, metrics, accounts"), "{}", said(&unknown));
     node.good(&["token", "remove", "backup"]);
     assert_eq!(status(&secret), Some(401), "at once, on a running node");
     let log = node.log();

@@ -190,6 +190,6 @@ impl Rules {
     /// Whether nobody may register this name, whoever asks.
     fn is_reserved(&self, node: &Node, jid: &Jid) -> bool {
         // Whoever registered an administrator's name would be one.
-        node.is_admin(jid.as_ref()) || jid.local().is_none_or(|name| self.reserved.contains(name))
+        node.is_protected(jid.as_ref()) || jid.local().is_none_or(|name| self.reserved.contains(name))
     }
 }
