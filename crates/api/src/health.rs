@@ -1,21 +1,44 @@
-//! `/metrics` (OpenMetrics text), `/healthz` (the process lives), `/readyz` (it takes clients). For everybody.
+//! `/healthz` (the process lives) and `/readyz` (it takes clients), for everybody; `/metrics` (OpenMetrics text), for this
+//! machine, for addresses in `[http] metrics_allow`, and for tokens with the scope `metrics` or `read`.
+//!
+//! The pitfall: behind a reverse proxy on this machine every client comes from loopback. A request that names a proxy is not
+//! local, see [`Peer::is_local`].
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::Api;
+use crate::auth::{self, Scope};
+use crate::{Api, Peer};
 
 /// The routes of this file.
 pub(crate) fn routes() -> Router<Arc<Api>> {
     Router::new().route("/metrics", get(metrics)).route("/healthz", get(alive)).route("/readyz", get(ready))
 }
 
-async fn metrics(State(api): State<Arc<Api>>) -> Response {
+const REFUSED: &str = "metrics are for this machine only: name the address of your Prometheus in [http] metrics_allow, or \
+                       let it send a token (throng token add prometheus --scope metrics)\n";
+
+/// Whether this request may have the metrics.
+async fn may_scrape(api: &Arc<Api>, peer: Peer, headers: &HeaderMap) -> bool {
+    if peer.is_local() || (!peer.proxied && api.machine.may_scrape(peer.address)) {
+        return true;
+    }
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return false };
+    let Some(secret) = auth::bearer(value.as_bytes()) else { return false };
+    let token = api.tokens.find(secret, api.node.clock.unix_millis()).await.ok().flatten();
+    token.is_some_and(|token| token.scopes.allow(Scope::Metrics) || token.scopes.allow(Scope::Read))
+}
+
+async fn metrics(State(api): State<Arc<Api>>, peer: Peer, headers: HeaderMap) -> Response {
+    if !may_scrape(&api, peer, &headers).await {
+        api.node.metrics.scrapes_refused.inc();
+        return (StatusCode::FORBIDDEN, REFUSED).into_response();
+    }
     match api.machine.metrics() {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -1,5 +1,6 @@
 //! What only the program knows of itself: its readiness, its figures, its log, its configuration.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use base::BoxFuture;
@@ -24,6 +25,11 @@ pub trait Machine: Send + Sync {
     fn alternatives(&self, host: Option<&str>, secure: bool) -> Vec<(&'static str, String)> {
         let _ = (host, secure);
         Vec::new()
+    }
+    /// Whether the configuration lets this address, which is not this machine's, read `/metrics`.
+    fn may_scrape(&self, address: IpAddr) -> bool {
+        let _ = address;
+        false
     }
     /// What the overview is sampled from. Cheap enough for every other second.
     fn vitals(&self) -> Vitals;

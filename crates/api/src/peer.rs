@@ -18,11 +18,19 @@ pub struct Peer {
     pub address: IpAddr,
     /// Whether the way to the client is encrypted, as far as is known.
     pub secure: bool,
+    /// The request says that it passed a proxy, and [`Peer::address`] is that proxy's.
+    pub proxied: bool,
 }
 
 impl Peer {
     /// Nothing is known.
-    pub const UNKNOWN: Peer = Peer { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), secure: false };
+    pub const UNKNOWN: Peer =
+        Peer { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), secure: false, proxied: false };
+
+    /// Whether a program on this machine sent the request. A proxy on this machine speaks for others.
+    pub fn is_local(&self) -> bool {
+        self.address.to_canonical().is_loopback() && !self.proxied
+    }
 
     /// That of a request.
     pub fn of(parts: &Parts) -> Peer {

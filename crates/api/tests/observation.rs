@@ -23,6 +23,48 @@ async fn each_of_them_needs_its_scope() {
 }
 
 #[tokio::test]
+async fn metrics_are_for_this_machine_and_for_tokens() {
+    let world = World::new(&[]).await;
+    let page = "GET /metrics";
+    for local in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+        assert_eq!(ask(page).from(local).to(&world).await.status, 200, "{local}");
+    }
+    for elsewhere in ["192.0.2.7", "10.0.0.1", "2001:db8::1", "0.0.0.0"] {
+        let refused = ask(page).from(elsewhere).to(&world).await;
+        assert_eq!(refused.status, 403, "{elsewhere}");
+        assert!(
+            refused.text.contains("metrics_allow") && refused.text.lines().count() == 1,
+            "{}",
+            refused.text
+        );
+    }
+    let mut behind_a_proxy = ask(page).from("127.0.0.1");
+    behind_a_proxy.peer.proxied = true;
+    assert_eq!(behind_a_proxy.to(&world).await.status, 403, "a proxy on this machine speaks for others");
+    for (scope, status) in [
+        (Scope::Metrics, 200),
+        (Scope::Read, 200),
+        (Scope::Admin, 200),
+        (Scope::Accounts, 403),
+        (Scope::Node, 403),
+    ] {
+        let token = world.token(scope.as_str(), &[scope]).await;
+        assert_eq!(ask(page).from("192.0.2.7").bearer(&token).to(&world).await.status, status, "{scope:?}");
+    }
+    assert_eq!(ask(page).from("192.0.2.7").bearer("throng_x").to(&world).await.status, 403);
+    let metrics = world.token("m", &[Scope::Metrics]).await;
+    assert_eq!(
+        ask("GET /api/v1/overview").bearer(&metrics).to(&world).await.problem().0,
+        403,
+        "nothing else"
+    );
+    for open in ["GET /healthz", "GET /readyz"] {
+        assert_eq!(ask(open).from("192.0.2.7").to(&world).await.status, 200, "{open}");
+    }
+    assert_eq!(world.engine.node.metrics.scrapes_refused.get(), 8);
+}
+
+#[tokio::test]
 async fn the_overview_grows_by_a_point_every_two_seconds() {
     let world = World::new(&[]).await;
     let admin = world.sign_in().await;

@@ -91,6 +91,8 @@ pub struct Metrics {
     pub logins_limited: Tally<1>,
     /// What was asked of the node by commands and the like, by door and whether it was done.
     pub commands: Tally<2>,
+    /// Requests for `/metrics` that were refused.
+    pub scrapes_refused: Counter,
     /// Stream errors sent, by condition.
     pub stream_errors: Tally<1>,
     /// Times that a session was over its rate, by class.
@@ -143,6 +145,7 @@ impl Metrics {
                 ["door", "outcome"],
                 &[["http", "done"], ["xmpp", "done"], ["socket", "done"]],
             ),
+            scrapes_refused: Counter::default(),
             stream_errors: Tally::counter(["condition"], &[["connection-timeout"]]),
             limited: Tally::counter(["class"], &[["stanzas"], ["bytes"]]),
             delivery: [micros(), micros(), micros()],
@@ -182,6 +185,11 @@ impl Metrics {
                 "throng_offline_expired",
                 "Stored messages that became too old and were removed",
                 &self.offline_expired,
+            ),
+            (
+                "throng_scrapes_refused",
+                "Requests for /metrics from addresses that may not have them",
+                &self.scrapes_refused,
             ),
             ("throng_stanzas_waited", "Stanzas whose sender waited for the store", &self.waited),
         ] {

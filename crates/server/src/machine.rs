@@ -51,6 +51,9 @@ impl Machine for Pages {
         }
     }
 
+    fn may_scrape(&self, address: std::net::IpAddr) -> bool {
+        self.running.web.may_scrape(address)
+    }
     fn alternatives(&self, host: Option<&str>, secure: bool) -> Vec<(&'static str, String)> {
         self.running.web.alternatives(host, secure)
     }

@@ -100,7 +100,7 @@ pub struct Ask<'a> {
 }
 
 pub fn ask<'a>(line: &str) -> Ask<'a> {
-    let peer = Peer { address: HERE, secure: true };
+    let peer = Peer { address: HERE, secure: true, proxied: false };
     Ask {
         line: line.to_owned(),
         headers: vec![("host", "console.example".to_owned())],

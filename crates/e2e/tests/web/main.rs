@@ -22,7 +22,8 @@ use std::time::Duration;
 use client::{Bosh, H2, WebSocket};
 use node::Node;
 
-const PROXIES: &str = "[http]\ntrusted_proxies = ['127.0.0.1']\n";
+const PROXIES: &str = "[http]\ntrusted_proxies = ['127.0.0.1']\nclient_address_header = 'X-Forwarded-For'\n\
+                       client_scheme_header = 'X-Forwarded-Proto'\n";
 
 #[test]
 fn bosh_logs_in_on_every_road() {

@@ -4,6 +4,7 @@ use super::harness::{Run, parts};
 use super::*;
 use crate::bosh::{Answer, Origin};
 use crate::gate::Pass;
+use crate::http::{AddressHeader, Proxies, SchemeHeader};
 use crate::stream::Stream;
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -337,7 +338,8 @@ fn a_websocket_that_may_not_be_is_told_why() {
 fn sessions_may_have_to_be_encrypted_and_a_trusted_proxy_may_say_that_they_are() {
     let mut trusted = crate::Networks::NONE;
     trusted.add("192.0.2.1").unwrap();
-    let settings = Settings { trusted, ..Settings::default() };
+    let (address, scheme) = (Some(AddressHeader::XForwardedFor), Some(SchemeHeader::XForwardedProto));
+    let settings = Settings { proxies: Proxies { trusted, address, scheme }, ..Settings::default() };
     let ask = |settings: &Settings, head: &str| {
         let mut run = Run::with(settings.clone(), |site| site.tls = true);
         run.send(format!("{head}X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-Proto: https\r\n\r\n"));

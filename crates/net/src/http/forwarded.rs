@@ -1,18 +1,26 @@
-//! Who is behind a proxy: `Forwarded` (RFC 7239), or `X-Forwarded-For` and `X-Forwarded-Proto`.
+//! The client behind a reverse proxy: `X-Forwarded-For` and `X-Forwarded-Proto`, or `Forwarded` (RFC 7239).
 //!
-//! Each proxy appends whom it talks to. So the list is believed from its end, for as long as the names in it are proxies
-//! that we trust; the first that is not is the client. Nothing is believed when the connection itself does not come from a
-//! trusted address.
-//! `Forwarded` wins where both are there. A client's port is kept where the header has one.
+//! The operator names the header that the proxy sets. That one is read, every other one is ignored: a proxy that sets
+//! `X-Forwarded-For` passes on a `Forwarded` that its client wrote. Nothing is read unless the connection itself comes from a
+//! trusted address, and nothing by default.
 //!
-//! Left out: `by`, `host`, obfuscated identifiers (`_hidden`, `unknown`): they name nobody, so the proxy before counts.
-//! The trap: a client can write these headers itself. A trusted proxy must append to them or replace them, and must set
-//! or remove `X-Forwarded-Proto`.
+//! Each proxy appends the address of its peer. So the list is read from its end, for as long as the addresses in it are
+//! trusted proxies; the first that is not is the client. Several lines of the header are one list (RFC 9110 section 5.2). A
+//! client's port is kept where the header has one. A `Forwarded` that breaks the grammar of section 4 is refused: an open
+//! quote of the client would swallow what the proxy appended.
+//!
+//! Not implemented: `by`, `host`, obfuscated identifiers (`_hidden`, `unknown`): they have no address, so the proxy before
+//! counts.
+//! The pitfall: a client can write these headers itself. The proxy must append to or replace the named address header, and
+//! must replace the named scheme header.
 
 use crate::networks::Networks;
 use std::net::{IpAddr, SocketAddr};
 
-/// Who sent a request.
+/// Headers that proxies add. None of them is ever sent by a client that talks to this server directly.
+const OF_PROXIES: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-proto", "x-real-ip", "via"];
+
+/// The client that sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The client's address.
@@ -21,85 +29,175 @@ pub struct Remote {
     pub secure: bool,
 }
 
-impl Remote {
-    /// Who sent a request with these headers (names in any case) over a connection of `self`.
-    pub fn behind<'a>(
-        self,
-        trusted: &Networks,
+/// The header with the client's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressHeader {
+    /// `X-Forwarded-For`: a list of addresses.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+/// The header that says whether the client uses TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemeHeader {
+    /// `X-Forwarded-Proto`.
+    XForwardedProto,
+    /// `proto` of `Forwarded` (RFC 7239). Only beside [`AddressHeader::Forwarded`].
+    Forwarded,
+}
+
+/// Reverse proxies and the headers that they set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxies {
+    /// Addresses that may speak for clients: with these headers, or with the PROXY protocol.
+    pub trusted: Networks,
+    /// The header with the client's address; none: the proxy is the client.
+    pub address: Option<AddressHeader>,
+    /// The header with the client's scheme; none: encrypted is what this server sees encrypted.
+    pub scheme: Option<SchemeHeader>,
+}
+
+/// The named header breaks its grammar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl Malformed {
+    /// One sentence for the client.
+    pub const WHY: &'static str = "the header Forwarded is malformed";
+}
+
+impl Proxies {
+    /// No proxy is trusted.
+    pub const NONE: Proxies = Proxies { trusted: Networks::NONE, address: None, scheme: None };
+
+    /// Whether a header of requests is read at all.
+    pub fn read_headers(&self) -> bool {
+        !self.trusted.is_empty() && (self.address.is_some() || self.scheme.is_some())
+    }
+
+    /// The client of a request with these headers (names in any case) that came over a connection of `direct`.
+    ///
+    /// # Errors
+    /// The named header cannot be read, and its sender is trusted.
+    pub fn client<'a>(
+        &self,
+        direct: Remote,
         headers: impl Iterator<Item = (&'a str, &'a [u8])> + Clone,
-    ) -> Remote {
-        if trusted.is_empty() || !trusted.contains(self.peer.ip()) {
-            return self;
+    ) -> Result<Remote, Malformed> {
+        if !self.read_headers() || !self.trusted.contains(direct.peer.ip()) {
+            return Ok(direct);
         }
         let all = |wanted: &'static str| {
             let found = headers.clone().filter(move |(name, _)| name.eq_ignore_ascii_case(wanted));
-            found.filter_map(|(_, value)| std::str::from_utf8(value).ok())
+            found.map(|(_, value)| value)
         };
-        let mut remote = self;
-        let mut elements = all("forwarded").flat_map(|value| split(value, ',')).collect::<Vec<_>>();
-        if !elements.is_empty() {
-            while let Some(element) = elements.pop()
-                && trusted.contains(remote.peer.ip())
-            {
-                let find = |wanted: &str| {
-                    let pairs = split(element, ';').filter_map(|pair| pair.split_once('='));
-                    let mut found = pairs.filter(|(name, _)| name.trim().eq_ignore_ascii_case(wanted));
-                    found.next().map(|(_, value)| unquote(value.trim()))
-                };
-                if let Some(proto) = find("proto") {
-                    remote.secure = is_secure(proto);
+        let mut remote = direct;
+        match self.address {
+            None => {}
+            Some(AddressHeader::XForwardedFor) => {
+                let hops: Vec<&[u8]> = all("x-forwarded-for").flat_map(|v| v.split(|b| *b == b',')).collect();
+                // RFC 9110 section 5.6.1: empty elements of a list do not count.
+                let hops = hops.into_iter().rev().map(<[u8]>::trim_ascii).filter(|hop| !hop.is_empty());
+                for hop in hops {
+                    if !self.trusted.contains(remote.peer.ip()) {
+                        break;
+                    }
+                    let Some(peer) = std::str::from_utf8(hop).ok().and_then(address) else { break };
+                    remote.peer = peer;
                 }
-                let Some(peer) = find("for").and_then(address) else { break };
-                remote.peer = peer;
             }
-            return remote;
+            Some(AddressHeader::Forwarded) => {
+                let mut elements = Vec::new();
+                for value in all("forwarded") {
+                    elements.extend(forwarded(value).ok_or(Malformed)?);
+                }
+                for element in elements.into_iter().rev() {
+                    if !self.trusted.contains(remote.peer.ip()) {
+                        break;
+                    }
+                    if self.scheme == Some(SchemeHeader::Forwarded) {
+                        remote.secure = element.proto.is_some_and(is_secure);
+                    }
+                    let Some(peer) = element.client.and_then(address) else { break };
+                    remote.peer = peer;
+                }
+            }
         }
-        let mut hops = all("x-forwarded-for").flat_map(|value| value.split(',')).collect::<Vec<_>>();
-        while let Some(hop) = hops.pop()
-            && trusted.contains(remote.peer.ip())
+        if self.scheme == Some(SchemeHeader::XForwardedProto)
+            && let Some(proto) = all("x-forwarded-proto").last()
         {
-            let Some(peer) = address(hop.trim()) else { break };
-            remote.peer = peer;
+            let last = proto.rsplit(|b| *b == b',').next().unwrap_or_default().trim_ascii();
+            remote.secure = std::str::from_utf8(last).is_ok_and(is_secure);
         }
-        if let Some(proto) = all("x-forwarded-proto").last() {
-            remote.secure = is_secure(proto.rsplit(',').next().unwrap_or_default().trim());
-        }
-        remote
+        Ok(remote)
     }
+}
+
+/// Whether a request has passed a proxy, whatever it says about its client. A request over loopback that has is not local.
+pub fn has_passed_a_proxy<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
+    names.any(|name| OF_PROXIES.iter().any(|known| name.eq_ignore_ascii_case(known)))
 }
 
 fn is_secure(proto: &str) -> bool {
     proto.eq_ignore_ascii_case("https") || proto.eq_ignore_ascii_case("wss")
 }
 
-/// Cuts at a separator outside of quotes.
-fn split(text: &str, separator: char) -> impl Iterator<Item = &str> {
-    let mut rest = Some(text);
-    std::iter::from_fn(move || {
-        let text = rest?;
-        let (mut quoted, mut escaped) = (false, false);
-        let end = text.find(|c| {
-            let inside = quoted;
-            match c {
-                _ if escaped => escaped = false,
-                '\\' if quoted => escaped = true,
-                '"' => quoted = !quoted,
-                _ => {}
-            }
-            c == separator && !inside
-        });
-        let (part, more) = match end {
-            Some(end) => (&text[..end], text.get(end + separator.len_utf8()..)),
-            None => (text, None),
-        };
-        rest = more;
-        Some(part.trim())
-    })
-    .filter(|part| !part.is_empty())
+/// What one proxy wrote into `Forwarded`.
+#[derive(Default)]
+struct Element<'a> {
+    client: Option<&'a str>,
+    proto: Option<&'a str>,
 }
 
-fn unquote(text: &str) -> &str {
-    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
+/// The elements of one line of `Forwarded` (RFC 7239 section 4); none: it is malformed. Colons and brackets outside of
+/// quotes are taken, since some proxies forget the quotes of an address with a port.
+fn forwarded(value: &[u8]) -> Option<Vec<Element<'_>>> {
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let bare = |byte: u8| token(byte) || b":[]".contains(&byte);
+    let text = std::str::from_utf8(value).ok()?;
+    let mut elements = Vec::new();
+    let mut element = Element::default();
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches([' ', '\t']);
+        if rest.starts_with([';', ',']) || rest.is_empty() {
+            if !rest.starts_with(';') {
+                elements.push(std::mem::take(&mut element));
+            }
+            match rest.get(1..) {
+                Some(more) => rest = more,
+                None => return Some(elements),
+            }
+            continue;
+        }
+        let (name, more) = rest.split_once('=')?;
+        if name.is_empty() || !name.bytes().all(token) {
+            return None;
+        }
+        let (value, more) = match more.strip_prefix('"') {
+            Some(quoted) => {
+                let mut escaped = false;
+                let end = quoted.bytes().position(|byte| {
+                    let closes = byte == b'"' && !escaped;
+                    escaped = byte == b'\\' && !escaped;
+                    closes
+                })?;
+                (&quoted[..end], &quoted[end + 1..])
+            }
+            None => more.split_at(more.bytes().position(|byte| !bare(byte)).unwrap_or(more.len())),
+        };
+        if name.eq_ignore_ascii_case("for") {
+            // Section 4: each parameter occurs once.
+            element.client.replace(value).is_none().then_some(())?;
+        } else if name.eq_ignore_ascii_case("proto") {
+            element.proto.replace(value).is_none().then_some(())?;
+        }
+        rest = more.trim_start_matches([' ', '\t']);
+        if !rest.is_empty() && !rest.starts_with([';', ',']) {
+            return None;
+        }
+    }
 }
 
 /// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`. Without a port it is 0.
@@ -118,67 +216,148 @@ fn address(text: &str) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    fn remote(from: &str, headers: &[(&str, &str)]) -> (String, bool) {
+    const XFF: (Option<AddressHeader>, Option<SchemeHeader>) =
+        (Some(AddressHeader::XForwardedFor), Some(SchemeHeader::XForwardedProto));
+    const RFC7239: (Option<AddressHeader>, Option<SchemeHeader>) =
+        (Some(AddressHeader::Forwarded), Some(SchemeHeader::Forwarded));
+
+    fn remote(
+        from: &str,
+        (address, scheme): (Option<AddressHeader>, Option<SchemeHeader>),
+        headers: &[(&str, &[u8])],
+    ) -> Result<(String, bool), Malformed> {
         let mut trusted = Networks::NONE;
         trusted.add("127.0.0.0/8").unwrap();
         trusted.add("10.0.0.0/8").unwrap();
+        let proxies = Proxies { trusted, address, scheme };
         let here = Remote { peer: from.parse().unwrap(), secure: false };
-        let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
-        let found = here.behind(&trusted, headers);
-        (found.peer.to_string(), found.secure)
+        let found = proxies.client(here, headers.iter().copied())?;
+        Ok((found.peer.to_string(), found.secure))
     }
 
-    fn is(peer: &str, secure: bool) -> (String, bool) {
-        (peer.to_owned(), secure)
+    fn is(peer: &str, secure: bool) -> Result<(String, bool), Malformed> {
+        Ok((peer.to_owned(), secure))
     }
 
     #[test]
-    fn a_stranger_is_who_he_is_whatever_he_writes() {
-        let headers =
-            [("X-Forwarded-For", "192.0.2.9"), ("X-Forwarded-Proto", "https"), ("Forwarded", "for=::1")];
-        assert_eq!(remote("198.51.100.1:7", &headers), is("198.51.100.1:7", false));
+    fn an_untrusted_peer_is_itself_whatever_it_writes() {
+        let headers: [(&str, &[u8]); 3] =
+            [("X-Forwarded-For", b"192.0.2.9"), ("X-Forwarded-Proto", b"https"), ("Forwarded", b"for=\"::1")];
+        for named in [XFF, RFC7239] {
+            assert_eq!(remote("198.51.100.1:7", named, &headers), is("198.51.100.1:7", false));
+        }
         let nobody = Remote { peer: "127.0.0.1:7".parse().unwrap(), secure: false };
-        let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
-        assert_eq!(nobody.behind(&Networks::NONE, headers), nobody);
+        assert_eq!(Proxies::NONE.client(nobody, headers.into_iter()), Ok(nobody));
+    }
+
+    #[test]
+    fn only_the_named_headers_are_read() {
+        let headers: [(&str, &[u8]); 3] = [
+            ("X-Forwarded-For", b"192.0.2.1"),
+            ("X-Forwarded-Proto", b"https"),
+            ("Forwarded", b"for=203.0.113.9;proto=https"),
+        ];
+        let of = |named| remote("127.0.0.1:7", named, &headers);
+        assert_eq!(of((Some(AddressHeader::XForwardedFor), None)), is("192.0.2.1:0", false));
+        assert_eq!(of(XFF), is("192.0.2.1:0", true));
+        assert_eq!(of((Some(AddressHeader::Forwarded), None)), is("203.0.113.9:0", false));
+        assert_eq!(of(RFC7239), is("203.0.113.9:0", true));
+        assert_eq!(of((None, Some(SchemeHeader::XForwardedProto))), is("127.0.0.1:7", true));
+        assert_eq!(of((None, None)), is("127.0.0.1:7", false), "none by default");
+        // The nginx example sets X-Forwarded-For and passes on what the client wrote beside it.
+        let forged: [(&str, &[u8]); 2] = [("forwarded", b"for=127.0.0.1"), ("x-forwarded-for", b"192.0.2.1")];
+        assert_eq!(remote("127.0.0.1:7", XFF, &forged), is("192.0.2.1:0", false));
     }
 
     #[test]
     fn the_last_address_that_is_no_proxy_is_the_client() {
-        let of = |value: &str| remote("127.0.0.1:7", &[("x-forwarded-for", value)]).0;
-        assert_eq!(of("192.0.2.1"), "192.0.2.1:0");
-        assert_eq!(of("203.0.113.9, 192.0.2.1"), "192.0.2.1:0", "the first was written by the client");
-        assert_eq!(of("203.0.113.9, 192.0.2.1, 10.0.0.3, 10.1.2.3"), "192.0.2.1:0");
-        assert_eq!(of("10.0.0.9, 10.0.0.3"), "10.0.0.9:0", "proxies only");
-        assert_eq!(of("192.0.2.1, garbage"), "127.0.0.1:7", "nothing behind garbage is believed");
-        assert_eq!(of("192.0.2.1, garbage, 10.0.0.3"), "10.0.0.3:0");
-        assert_eq!(of("192.0.2.1:4711"), "192.0.2.1:4711");
-        assert_eq!(of("[2001:db8::1]:80"), "[2001:db8::1]:80");
-        assert_eq!(of("2001:db8::1"), "[2001:db8::1]:0");
-        assert_eq!(of(""), "127.0.0.1:7");
-        let lines = [("X-Forwarded-For", "203.0.113.9"), ("X-Forwarded-For", "192.0.2.1, 10.0.0.3")];
-        assert_eq!(remote("10.9.9.9:1", &lines).0, "192.0.2.1:0", "lines are one list");
+        let of = |value: &str| {
+            remote("127.0.0.1:7", XFF, &[("x-forwarded-for", value.as_bytes())]).map(|found| found.0)
+        };
+        let is = |peer: &str| Ok(peer.to_owned());
+        assert_eq!(of("192.0.2.1"), is("192.0.2.1:0"));
+        assert_eq!(of("203.0.113.9, 192.0.2.1"), is("192.0.2.1:0"), "the first was written by the client");
+        assert_eq!(of("203.0.113.9, 192.0.2.1, 10.0.0.3, 10.1.2.3"), is("192.0.2.1:0"));
+        assert_eq!(of("10.0.0.9, 10.0.0.3"), is("10.0.0.9:0"), "proxies only");
+        assert_eq!(of("192.0.2.1, garbage"), is("127.0.0.1:7"), "nothing before garbage is believed");
+        assert_eq!(of("192.0.2.1, garbage, 10.0.0.3"), is("10.0.0.3:0"));
+        assert_eq!(of("garbage, 192.0.2.1"), is("192.0.2.1:0"));
+        assert_eq!(of("192.0.2.1, "), is("192.0.2.1:0"), "empty elements do not count");
+        assert_eq!(of("192.0.2.1:4711"), is("192.0.2.1:4711"));
+        assert_eq!(of("[2001:db8::1]:80"), is("[2001:db8::1]:80"));
+        assert_eq!(of("2001:db8::1"), is("[2001:db8::1]:0"));
+        assert_eq!(of("::ffff:192.0.2.1"), is("192.0.2.1:0"));
+        assert_eq!(of(""), is("127.0.0.1:7"));
+        let lines: [(&str, &[u8]); 2] =
+            [("X-Forwarded-For", b"203.0.113.9"), ("X-Forwarded-For", b"192.0.2.1, 10.0.0.3")];
+        assert_eq!(remote("10.9.9.9:1", XFF, &lines).unwrap().0, "192.0.2.1:0", "lines are one list");
+    }
+
+    #[test]
+    fn bytes_of_the_client_do_not_hide_what_the_proxy_appended() {
+        // A line with bytes that are not UTF-8 counted as no line, and its sender as the proxy itself.
+        let of = |value: &[u8]| remote("127.0.0.1:7", XFF, &[("x-forwarded-for", value)]).unwrap().0;
+        assert_eq!(of(b"\xff\xfe, 192.0.2.1"), "192.0.2.1:0");
+        assert_eq!(of(b"\xc3, 10.0.0.3, 192.0.2.1, 10.0.0.4"), "192.0.2.1:0");
+        assert_eq!(of(b"\", 192.0.2.1"), "192.0.2.1:0", "this header has no quotes");
     }
 
     #[test]
     fn encryption_is_what_the_nearest_proxy_says() {
-        let of = |value: &str| remote("127.0.0.1:7", &[("X-Forwarded-Proto", value)]).1;
+        let of =
+            |value: &str| remote("127.0.0.1:7", XFF, &[("X-Forwarded-Proto", value.as_bytes())]).unwrap().1;
         assert!(of("https") && of("HTTPS") && of("http, https") && of("wss"));
         assert!(!of("http") && !of("https, http") && !of("") && !of("httpsx"));
     }
 
     #[test]
-    fn the_standard_header_wins() {
-        let of =
-            |value: &str| remote("127.0.0.1:7", &[("X-Forwarded-For", "203.0.113.1"), ("Forwarded", value)]);
+    fn the_examples_of_rfc_7239_are_read() {
+        let of = |value: &str| remote("127.0.0.1:7", RFC7239, &[("Forwarded", value.as_bytes())]);
         assert_eq!(of("for=192.0.2.60;proto=https;by=203.0.113.43"), is("192.0.2.60:0", true));
         assert_eq!(of("For=\"[2001:db8:cafe::17]:4711\""), is("[2001:db8:cafe::17]:4711", false));
-        assert_eq!(of("for=192.0.2.43, for=\"10.0.0.2\";proto=https"), is("192.0.2.43:0", true));
+        assert_eq!(of("for=192.0.2.43, for=\"10.0.0.2\";proto=https"), is("192.0.2.43:0", false));
         assert_eq!(of("for=192.0.2.1;proto=http, for=192.0.2.43;proto=https"), is("192.0.2.43:0", true));
         assert_eq!(of("for=unknown, for=10.0.0.2"), is("10.0.0.2:0", false));
         assert_eq!(of("for=_hidden;proto=https"), is("127.0.0.1:7", true));
+        assert_eq!(of("for=192.0.2.1:80"), is("192.0.2.1:80", false));
         assert_eq!(
             of("for=\"192.0.2.1, 192.0.2.2\";host=\"a;b,c\\\"\", for=10.0.0.2"),
             is("10.0.0.2:0", false)
         );
+        let secure = Remote { peer: "10.0.0.1:7".parse().unwrap(), secure: true };
+        let mut proxies = Proxies { address: RFC7239.0, scheme: RFC7239.1, ..Proxies::NONE };
+        proxies.trusted.add("10.0.0.0/8").unwrap();
+        let found = proxies.client(secure, [("forwarded", b"for=192.0.2.1" as &[u8])].into_iter()).unwrap();
+        assert!(!found.secure, "TLS between the proxies is not TLS of the client");
+    }
+
+    #[test]
+    fn a_quote_of_the_client_does_not_swallow_what_the_proxy_appended() {
+        let of = |value: &str| remote("127.0.0.1:7", RFC7239, &[("Forwarded", value.as_bytes())]);
+        for value in [
+            "for=203.0.113.9;x=\", for=192.0.2.1",
+            "for=203.0.113.9;x=\", for=\"[2001:db8::1]\"",
+            "for=203.0.113.9;x=\"\\, for=192.0.2.1",
+            "for=203.0.113.9;for=127.0.0.1, for=192.0.2.1",
+            "for",
+            "=1",
+            "for=1.2.3.4 5",
+            "for=\"1.2.3.4\"5",
+            "for=(1.2.3.4)",
+        ] {
+            assert_eq!(of(value), Err(Malformed), "{value}");
+        }
+        assert_eq!(
+            remote("127.0.0.1:7", RFC7239, &[("Forwarded", b"for=\xff, for=192.0.2.1")]),
+            Err(Malformed)
+        );
+        assert_eq!(of("for=203.0.113.9;x=\", \", for=192.0.2.1"), is("192.0.2.1:0", false));
+    }
+
+    #[test]
+    fn requests_that_passed_a_proxy_are_known() {
+        assert!(has_passed_a_proxy(["host", "X-Forwarded-For"].into_iter()));
+        assert!(has_passed_a_proxy(["via"].into_iter()) && has_passed_a_proxy(["Forwarded"].into_iter()));
+        assert!(!has_passed_a_proxy(["host", "accept", "x-forwarded"].into_iter()));
     }
 }

@@ -8,9 +8,8 @@
 //! them by himself.
 //! The trap: paths are compared as they are written. `//bosh`, `/bosh/..` and `/%62osh` are other paths, and stay that.
 
-use super::forwarded::Remote;
+use super::forwarded::{Malformed, Proxies, Remote};
 use super::origins::{Cors, Origins};
-use crate::networks::Networks;
 
 /// The longest head, in bytes.
 pub(crate) const HEAD_BYTES: usize = 16 * 1024;
@@ -129,7 +128,7 @@ impl<'a> Fields<'a, '_> {
 /// What decides about a request besides the request.
 pub(crate) struct Rules<'a> {
     pub(crate) origins: &'a Origins,
-    pub(crate) trusted: &'a Networks,
+    pub(crate) proxies: &'a Proxies,
     pub(crate) gzip: bool,
     pub(crate) bosh: bool,
     pub(crate) websocket: bool,
@@ -254,7 +253,8 @@ fn judge(
         if old { fields.lists("connection", "keep-alive") } else { !fields.lists("connection", "close") };
     let gzip = rules.gzip && fields.all("accept-encoding").any(accepts_gzip);
     let manners = Manners { cors, gzip, keep, old, bare: method == Method::Head };
-    let remote = remote.behind(rules.trusted, fields.iter());
+    let remote =
+        rules.proxies.client(remote, fields.iter()).map_err(|Malformed| refusal(400, Malformed::WHY))?;
     Ok(Request { route, method, length, expects, remote, manners, bytes })
 }
 
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     const RULES: Rules<'_> =
-        Rules { origins: &Origins::Any, trusted: &Networks::NONE, gzip: true, bosh: true, websocket: true };
+        Rules { origins: &Origins::Any, proxies: &Proxies::NONE, gzip: true, bosh: true, websocket: true };
 
     fn from() -> Remote {
         Remote { peer: "192.0.2.1:1".parse().unwrap(), secure: false }

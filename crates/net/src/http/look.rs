@@ -34,7 +34,7 @@ pub(super) fn look(head: &[u8], settings: &Settings, stream: &Stream) -> Result<
     let remote = Remote { peer: facts.peer, secure: facts.secure };
     let rules = Rules {
         origins: &settings.origins,
-        trusted: &settings.trusted,
+        proxies: &settings.proxies,
         gzip: settings.gzip,
         bosh: settings.bosh.is_some(),
         websocket: settings.websocket.is_some(),

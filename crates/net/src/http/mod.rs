@@ -9,7 +9,7 @@
 //! | `head` | the head of a request, and what makes it a risk |
 //! | `look` | what a head asks for |
 //! | `body` | lengths and chunks |
-//! | `forwarded` | who is behind a proxy |
+//! | `forwarded` | the client behind a proxy |
 //! | `origins` | which web pages may come |
 //! | `reply` | answers, gzip |
 //! | `alarms` | deadlines, one sweep a second |
@@ -36,7 +36,7 @@ mod site;
 
 pub use bytes::Bytes;
 pub use connection::Connection;
-pub use forwarded::Remote;
+pub use forwarded::{AddressHeader, Malformed, Proxies, Remote, SchemeHeader, has_passed_a_proxy};
 pub use head::Route;
 pub use origins::{Forbidden, Origins};
 pub use reply::{GUARDS, GZIP_BYTES, PREFLIGHT, gzip};

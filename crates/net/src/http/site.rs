@@ -3,11 +3,10 @@
 //! The trap: [`Http::sweep`] is the only clock that connections have. Without it nothing is ever late.
 
 use super::alarms::Alarms;
-use super::forwarded::Remote;
+use super::forwarded::{Proxies, Remote};
 use super::origins::Origins;
 use crate::bosh::{Answer, Origin};
 use crate::gate::Pass;
-use crate::networks::Networks;
 use crate::stream::Stream;
 use crate::websocket;
 use base::clock::Clock;
@@ -21,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 pub struct Settings {
     /// Pages that may use BOSH and WebSocket.
     pub origins: Origins,
-    /// Addresses whose headers about their clients are believed.
-    pub trusted: Networks,
+    /// Reverse proxies and the headers that they set.
+    pub proxies: Proxies,
     /// Whether answers are compressed for clients that ask for it.
     pub gzip: bool,
     /// Most bytes of a BOSH body; none: no BOSH.
@@ -43,7 +42,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             origins: Origins::Any,
-            trusted: Networks::NONE,
+            proxies: Proxies::NONE,
             gzip: true,
             bosh: Some(crate::bosh::Settings::default().body_bytes),
             websocket: Some(websocket::Settings::default()),

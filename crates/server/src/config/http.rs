@@ -4,7 +4,7 @@
 //! limits are known.
 
 use net::Networks;
-use net::http::{Origins, Settings};
+use net::http::{AddressHeader, Origins, SchemeHeader, Settings};
 use throng_core::Limits;
 
 use super::reader::{Faults, Section};
@@ -23,6 +23,8 @@ pub(crate) struct Http {
     pub(crate) connections: u32,
     /// Of these, from one IPv4 address or one IPv6 /64.
     pub(crate) connections_per_address: u32,
+    /// Addresses besides this machine's that may read `/metrics`.
+    pub(crate) metrics_allow: Networks,
     pub(crate) settings: Settings,
     pub(crate) bosh: net::bosh::Settings,
     /// Milliseconds that presence of contacts waits for others at most before a request of BOSH is answered.
@@ -41,10 +43,26 @@ pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
         }
     }
     for (number, network) in section.texts("trusted_proxies").unwrap_or_default().into_iter().enumerate() {
-        if let Err(fault) = settings.trusted.add(&network) {
+        if let Err(fault) = settings.proxies.trusted.add(&network) {
             section.fault_at("trusted_proxies", number, format!("[http] trusted_proxies: {fault}"));
         }
     }
+    let mut metrics_allow = Networks::NONE;
+    for (number, network) in section.texts("metrics_allow").unwrap_or_default().into_iter().enumerate() {
+        if let Err(fault) = metrics_allow.add(&network) {
+            section.fault_at("metrics_allow", number, format!("[http] metrics_allow: {fault}"));
+        }
+    }
+    settings.proxies.address = named(&mut section, "client_address_header", |name| match name {
+        "x-forwarded-for" => Some(AddressHeader::XForwardedFor),
+        "forwarded" => Some(AddressHeader::Forwarded),
+        _ => None,
+    });
+    settings.proxies.scheme = named(&mut section, "client_scheme_header", |name| match name {
+        "x-forwarded-proto" => Some(SchemeHeader::XForwardedProto),
+        "forwarded" => Some(SchemeHeader::Forwarded),
+        _ => None,
+    });
     settings.gzip = section.bool("gzip").unwrap_or(settings.gzip);
     let seconds = |section: &mut Section, key, now: &mut u32| {
         if let Some(value) = section.int(key, 1, 3600) {
@@ -65,10 +83,22 @@ pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
         public_url,
         connections,
         connections_per_address: per_address as u32,
+        metrics_allow,
         settings,
         bosh,
         presence_delay,
     }
+}
+
+/// A header of a reverse proxy.
+fn named<T>(section: &mut Section, key: &'static str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+    let name = section.text(key)?;
+    let header = read(&name.to_ascii_lowercase());
+    if header.is_none() {
+        let own = if key == "client_address_header" { "X-Forwarded-For" } else { "X-Forwarded-Proto" };
+        section.fault(key, format!("[http] {key} is \"{own}\" or \"Forwarded\", not \"{name}\""));
+    }
+    header
 }
 
 /// A base such as `https://xmpp.example.org`.
@@ -139,7 +169,28 @@ fn websocket(mut section: Section, limits: &Limits) -> Option<net::websocket::Se
 
 /// Mistakes that only all sections together have.
 pub(super) fn agree(http: &Http, listen: &[super::Listen], faults: &Faults) {
-    if http.settings.trusted == Networks::NONE {
+    let net::http::Proxies { trusted, address, scheme } = &http.settings.proxies;
+    if trusted.is_empty() && (address.is_some() || scheme.is_some()) {
+        faults.add(
+            "[http] client_address_header and client_scheme_header count only from trusted proxies, and \
+             trusted_proxies names none"
+                .to_owned(),
+        );
+    }
+    if !trusted.is_empty() && address.is_none() && !listen.iter().any(|one| one.proxy_protocol) {
+        faults.add(
+            "[http] trusted_proxies needs the header with which they name their clients, and which they set \
+             themselves: client_address_header = \"X-Forwarded-For\" or \"Forwarded\""
+                .to_owned(),
+        );
+    }
+    if *scheme == Some(SchemeHeader::Forwarded) && *address != Some(AddressHeader::Forwarded) {
+        faults.add(
+            "[http] client_scheme_header = \"Forwarded\" needs client_address_header = \"Forwarded\""
+                .to_owned(),
+        );
+    }
+    if http.settings.proxies.trusted == Networks::NONE {
         for one in listen.iter().filter(|one| one.proxy_protocol) {
             faults.add(format!(
                 "[[listen]] {} has proxy_protocol, and [http] trusted_proxies names nobody who may send it",

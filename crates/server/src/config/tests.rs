@@ -221,7 +221,8 @@ fn http_is_read_whole() {
     let config = read(
         "[limits]\nstanza_bytes = 100000\n\
          [http]\npublic_url = 'https://xmpp.example.org:5443/'\norigins = ['https://chat.example.org']\n\
-         trusted_proxies = ['10.0.0.0/8']\ngzip = false\nidle_seconds = 20\n\
+         trusted_proxies = ['10.0.0.0/8']\nclient_address_header = 'X-Forwarded-For'\n\
+         client_scheme_header = 'x-forwarded-proto'\nmetrics_allow = ['192.0.2.0/24']\ngzip = false\nidle_seconds = 20\n\
          [http.bosh]\nmax_wait = 30\nmax_hold = 1\n[http.websocket]\nmessage_bytes = 20000\n\
          [[listen]]\nkind = 'https'\naddress = '0.0.0.0:5443'\nproxy_protocol = true\n\
          [[listen]]\nkind = 'http'\naddress = '0.0.0.0:5280'\n",
@@ -229,7 +230,10 @@ fn http_is_read_whole() {
     .unwrap();
     let http = &config.http;
     assert_eq!(http.public_url.as_deref(), Some("https://xmpp.example.org:5443"));
-    assert!(http.settings.trusted.contains("10.1.2.3".parse().unwrap()) && !http.settings.gzip);
+    assert!(http.settings.proxies.trusted.contains("10.1.2.3".parse().unwrap()) && !http.settings.gzip);
+    assert_eq!(http.settings.proxies.address, Some(net::http::AddressHeader::XForwardedFor));
+    assert_eq!(http.settings.proxies.scheme, Some(net::http::SchemeHeader::XForwardedProto));
+    assert!(http.metrics_allow.contains("192.0.2.9".parse().unwrap()));
     assert!(!http.settings.origins.allow(Some("https://evil.example"), None));
     assert_eq!((http.bosh.max_wait, http.bosh.max_hold, http.settings.idle_seconds), (30, 1, 20));
     assert_eq!(http.settings.bosh, Some(104_096), "room for the longest stanza");
@@ -245,6 +249,17 @@ fn mistakes_of_http_are_named() {
     assert!(
         wrong("[http]\norigins = ['chat.example.org']").contains("\"chat.example.org\" is not an origin")
     );
+    let proxies = "[http]\ntrusted_proxies = ['127.0.0.1']\n";
+    assert!(wrong(proxies).contains("client_address_header = \"X-Forwarded-For\""));
+    assert!(
+        wrong(&format!("{proxies}client_address_header = 'X-Real-IP'"))
+            .contains("is \"X-Forwarded-For\" or \"Forwarded\", not \"X-Real-IP\"")
+    );
+    assert!(wrong("[http]\nclient_address_header = 'Forwarded'").contains("trusted_proxies names none"));
+    let mixed =
+        format!("{proxies}client_address_header = 'X-Forwarded-For'\nclient_scheme_header = 'Forwarded'");
+    assert!(wrong(&mixed).contains("needs client_address_header = \"Forwarded\""));
+    assert!(wrong("[http]\nmetrics_allow = ['prometheus']").contains("[http] metrics_allow: \"prometheus\""));
     assert!(wrong("[http]\ntrusted_proxies = ['10.0.0.0/99']").contains("\"10.0.0.0/99\" is not an address"));
     assert!(
         wrong("[http]\npublic_url = 'xmpp.example.org'").contains("such as \"https://xmpp.example.org\"")

@@ -23,7 +23,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use net::bosh::{Answer, Origin};
-use net::http::{BOSH_PAGE, Bytes, GUARDS, GZIP_BYTES, PREFLIGHT, Remote, Route, Settings, Site as _};
+use net::http::{
+    BOSH_PAGE, Bytes, GUARDS, GZIP_BYTES, Malformed, PREFLIGHT, Remote, Route, Settings, Site as _,
+};
 use net::websocket::{self, Handshake};
 use net::{Pass, SharedPort, Stream};
 use streams::Connection;
@@ -119,11 +121,15 @@ async fn answer(
         return response;
     }
     let settings = place.web.http.settings();
-    let remote = if settings.trusted.is_empty() {
-        direct
-    } else {
-        let list: Vec<(&str, &[u8])> = fields(request.headers()).collect();
-        direct.behind(&settings.trusted, list.iter().copied())
+    let remote = match settings.proxies.read_headers() {
+        false => direct,
+        true => {
+            let list: Vec<(&str, &[u8])> = fields(request.headers()).collect();
+            match settings.proxies.client(direct, list.iter().copied()) {
+                Ok(remote) => remote,
+                Err(Malformed) => return said(StatusCode::BAD_REQUEST, Malformed::WHY),
+            }
+        }
     };
     let asked = Asked { place, remote, port, settings };
     match Route::of(request.uri().path()) {
@@ -133,7 +139,9 @@ async fn answer(
             let Some(router) = asked.place.web.router.get() else {
                 return said(StatusCode::SERVICE_UNAVAILABLE, "not yet");
             };
-            let peer = api::Peer { address: remote.peer.ip(), secure: remote.secure };
+            let names = request.headers().keys().map(HeaderName::as_str);
+            let proxied = remote.peer == direct.peer && net::http::has_passed_a_proxy(names);
+            let peer = api::Peer { address: remote.peer.ip(), secure: remote.secure, proxied };
             request.extensions_mut().insert(peer);
             match TowerToHyperService::new(router.clone()).call(request).await {
                 Ok(response) => response,

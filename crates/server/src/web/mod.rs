@@ -10,6 +10,7 @@
 
 mod library;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use axum::Router;
 use base::clock::Clock;
 use net::bosh::{Exchange, Origin, Sessions};
 use net::http::{Connection as Http1, Http, Remote, Site};
-use net::{Accepted, Gate, Pass, Stream, proxy_protocol};
+use net::{Accepted, Gate, Networks, Pass, Stream, proxy_protocol};
 use parking_lot::RwLock;
 use streams::{Connection, TlsPolicy};
 use tokio::runtime::Handle;
@@ -35,6 +36,8 @@ pub(crate) struct Web {
     pub(crate) http: Arc<Http>,
     pub(crate) bosh: Arc<Sessions>,
     public_url: RwLock<Option<String>>,
+    /// Addresses that may read `/metrics`.
+    metrics_allow: RwLock<Networks>,
     /// Of XMPP.
     pub(crate) gate: Gate,
     doors: OnceLock<Vec<Arc<Door>>>,
@@ -55,6 +58,7 @@ impl Web {
                 http: Http::new(config.settings.clone(), clock.clone()),
                 bosh: Sessions::new(config.bosh, clock, Box::new(start)),
                 public_url: RwLock::new(config.public_url.clone()),
+                metrics_allow: RwLock::new(config.metrics_allow.clone()),
                 gate,
                 doors: OnceLock::new(),
                 router: OnceLock::new(),
@@ -75,6 +79,7 @@ impl Web {
     pub(crate) fn change(&self, config: &config::Http) {
         self.http.change(config.settings.clone());
         self.public_url.write().clone_from(&config.public_url);
+        self.metrics_allow.write().clone_from(&config.metrics_allow);
         self.bosh.change(config.bosh);
     }
 
@@ -98,6 +103,11 @@ impl Web {
     /// Connections that the library serves.
     pub(crate) fn pages(&self) -> usize {
         self.pages.load(Ordering::Relaxed)
+    }
+
+    /// Whether an address that is not this machine's may read `/metrics`.
+    pub(crate) fn may_scrape(&self, address: IpAddr) -> bool {
+        self.metrics_allow.read().contains(address)
     }
 
     /// Where clients find BOSH and WebSocket of this node (XEP-0156): at its public address, or else where they asked.
@@ -136,7 +146,7 @@ impl Web {
         self.admit(stream.facts().peer.ip())
     }
 
-    fn admit(&self, peer: std::net::IpAddr) -> Option<Pass> {
+    fn admit(&self, peer: IpAddr) -> Option<Pass> {
         if self.http.is_draining() || !self.gate.has_room() {
             return None;
         }
@@ -191,7 +201,7 @@ pub(crate) async fn introduce(accepted: Accepted, door: &Door, http: &Http) -> O
     let mut accepted = accepted;
     let mut encrypted = false;
     let from = accepted.peer;
-    if !http.settings().trusted.contains(from.ip()) {
+    if !http.settings().proxies.trusted.contains(from.ip()) {
         tracing::info!(peer = %from, "refused: only [http] trusted_proxies may connect where proxy_protocol is on");
         return None;
     }
