@@ -1,4 +1,7 @@
-//! Logging in: one look-up in the store brings credentials, roster and the count of waiting messages.
+//! Logging in: two look-ups in the store. The first brings what a proof needs and is open to anybody; the second brings the
+//! roster, the blocklist and the count of waiting messages, and belongs to clients that have proved who they are.
+//!
+//! The trap: whatever the first look-up does must not depend on what the account has, or on whether there is one.
 
 use std::sync::Arc;
 
@@ -9,11 +12,24 @@ use crate::fault::Fault;
 use crate::host::Host;
 use crate::node::{Node, Principal};
 
-/// An account as the store knows it.
+/// A user: who a client claims to be, and after the proof, who it is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The host.
+    pub host: Arc<Host>,
+    /// The bare address.
+    pub jid: Jid,
+    /// Its number.
+    pub id: AddressId,
+    /// No account in the store: SASL ANONYMOUS.
+    pub ephemeral: bool,
+}
+
+/// An account before the proof.
 #[derive(Debug)]
 pub struct Found {
-    /// Who it is, ready to be bound.
-    pub principal: Principal,
+    /// Who the client is if its proof is right.
+    pub identity: Identity,
     /// Opaque to the engine; `sasl` reads them.
     pub credentials: Vec<u8>,
     /// As opaque: tokens for quick logins.
@@ -23,50 +39,55 @@ pub struct Found {
 }
 
 impl Node {
-    /// Looks an account up: one round trip to the store.
+    /// Looks up what proves who a client is: one round trip to the store.
     ///
     /// # Errors
     /// When the store does not answer.
     pub async fn look_up(&self, host: Arc<Host>, jid: Jid) -> Result<Option<Found>, Fault> {
-        // Read before the store is asked, so that a write in between is noticed at bind.
-        let epoch = self.epoch(jid.as_ref());
-        let Some(login) = self.stores.logins.login(jid.as_ref()).await? else { return Ok(None) };
-        let principal = Principal {
-            host,
-            jid,
-            id: login.id,
-            roster: login.roster,
-            roster_version: login.roster_version,
-            offline: login.offline,
-            photo: login.photo,
-            // Who wanted to be left alone is not let in without that.
-            blocked: store::blocklists::decode(&login.blocklist)?,
-            epoch,
-            ephemeral: false,
-        };
-        Ok(Some(Found {
-            principal,
-            credentials: login.credentials,
-            tokens: login.tokens,
-            disabled: login.disabled,
-        }))
+        let Some(secrets) = self.stores.logins.secrets(jid.as_ref()).await? else { return Ok(None) };
+        let identity = Identity { host, jid, id: secrets.id, ephemeral: false };
+        let (credentials, tokens) = (secrets.credentials, secrets.tokens);
+        Ok(Some(Found { identity, credentials, tokens, disabled: secrets.disabled }))
     }
 
-    /// A new user without an account (SASL ANONYMOUS, RFC 4505). The name is random and gone with the session.
-    pub fn guest(&self, host: Arc<Host>) -> Option<Principal> {
-        let jid =
-            Jid::from_parts(Some(&format!("guest-{}", base::id::random_id())), host.domain(), None).ok()?;
-        Some(Principal {
-            epoch: self.epoch(jid.as_ref()),
+    /// Reads what a session begins with, after the proof: one round trip to the store, or none for a user without an
+    /// account. `None` when the account has been removed or disabled since.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn load(&self, identity: Identity) -> Result<Option<Principal>, Fault> {
+        let Identity { host, jid, id, ephemeral } = identity;
+        // Read before the store is asked, so that a write in between is noticed at bind.
+        let epoch = self.epoch(jid.as_ref());
+        let mut principal = Principal {
             host,
             jid,
-            id: AddressId::UNASSIGNED,
+            id,
             roster: Vec::new(),
             roster_version: 0,
             offline: 0,
             photo: None,
             blocked: Vec::new(),
-            ephemeral: true,
-        })
+            epoch,
+            ephemeral,
+        };
+        if !ephemeral {
+            let login = self.stores.logins.login(id).await?;
+            let Some(login) = login.filter(|login| !login.disabled) else { return Ok(None) };
+            principal.roster = login.roster;
+            principal.roster_version = login.roster_version;
+            principal.offline = login.offline;
+            principal.photo = login.photo;
+            // A user who wanted to be left alone is not let in without that.
+            principal.blocked = store::blocklists::decode(&login.blocklist)?;
+        }
+        Ok(Some(principal))
+    }
+
+    /// A new user without an account (SASL ANONYMOUS, RFC 4505). The name is random and gone with the session.
+    pub fn guest(&self, host: Arc<Host>) -> Option<Identity> {
+        let jid =
+            Jid::from_parts(Some(&format!("guest-{}", base::id::random_id())), host.domain(), None).ok()?;
+        Some(Identity { host, jid, id: AddressId::UNASSIGNED, ephemeral: true })
     }
 }

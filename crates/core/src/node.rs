@@ -112,7 +112,7 @@ const ROSTER_BITS: u32 = 0xFFFF;
 const ROSTER_STEP: u32 = 1;
 const MESSAGE_STEP: u32 = 1 << 16;
 
-/// Who authenticated on a stream, with what the one round trip of the login brought.
+/// Who authenticated on a stream, with what a session begins with; see [`crate::login`].
 #[derive(Debug)]
 pub struct Principal {
     /// The host.
@@ -354,6 +354,7 @@ impl Node {
             &*principal;
         let (id, roster_version, offline, epoch, ephemeral, photo) =
             (*id, *roster_version, *offline, *epoch, *ephemeral, *photo);
+        let large = store::roster::is_large(&items);
         let mut snapshot = Some(RosterSnapshot { version: roster_version, items });
         let mut stale = false;
         let limit = usize::from(self.limits().sessions_per_account);
@@ -388,7 +389,10 @@ impl Node {
                             account.set_photo(state, photo);
                         }
                         state.waiting |= offline > 0 || changed & !ROSTER_BITS != 0;
+                        // A large roster is read again when the client asks for it; a client that never does must not
+                        // keep it here.
                         if !stale
+                            && !large
                             && state.roster_version == roster_version
                             && let Some(snapshot) = snapshot.take()
                         {

@@ -49,10 +49,11 @@ mod resumption_of_another;
 mod scram_downgrade;
 mod second_header;
 mod smuggled_bytes;
+mod token_becomes_administrator;
+mod unproved_reads;
+mod unsolicited_answers;
 mod websocket_cross_site;
 mod websocket_floods;
-mod unsolicited_answers;
-mod token_becomes_administrator;
 
 use std::collections::BTreeSet;
 use std::fs;

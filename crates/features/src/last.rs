@@ -289,7 +289,7 @@ mod tests {
         engine.store_calls();
         let juliet = engine.connect("juliet", "balcony");
         juliet.send("<presence><status>here</status></presence>");
-        assert_eq!(engine.store_calls(), ["logins.login"]);
+        assert_eq!(engine.store_calls(), ["logins.secrets", "logins.login"]);
         juliet.close();
         assert_eq!(engine.store_calls(), ["last_seen.set"]);
     }

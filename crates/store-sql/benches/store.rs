@@ -104,7 +104,8 @@ async fn logins(
                         .wrapping_mul(6_364_136_223_846_793_005)
                         .wrapping_add(1_442_695_040_888_963_407);
                     let name = user((random >> 33) as usize % accounts);
-                    let login = stores.logins.login(name.as_ref()).await.unwrap().unwrap();
+                    let secrets = stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
+                    let login = stores.logins.login(secrets.id).await.unwrap().unwrap();
                     assert_eq!(login.roster.len(), 3);
                     if let Some(pause) = pause {
                         tokio::time::sleep(pause).await;

@@ -30,6 +30,7 @@ use std::time::Duration;
 use base::count::Histogram;
 use base::{Clock, Spawner};
 use store::{ErrorKind, Fut, StoreError, Stores};
+use tokio::sync::Semaphore;
 
 use dialect::Pool;
 pub use dialect::PoolFigures;
@@ -55,6 +56,9 @@ pub fn file(url: &str) -> Result<PathBuf, StoreError> {
     sqlite::path(url)
 }
 
+/// Large rosters that are read for logins at a time, of at most [`store::roster::ROSTER_BYTES`] each.
+const LARGE_ROSTERS: usize = 2;
+
 /// A database with all needs.
 pub struct SqlStores {
     kit: Arc<Kit>,
@@ -62,6 +66,8 @@ pub struct SqlStores {
     writer: Arc<Writer>,
     seen: LastSeens,
     lanes: Lanes,
+    /// Large rosters that may be read at a time.
+    large: Semaphore,
     reading: AtomicUsize,
     most_reading: usize,
     read_deadline: Duration,
@@ -108,6 +114,7 @@ impl SqlStores {
             lanes: Lanes::start(logins.clone(), kit.clone(), spawner, options),
             pools: [writing, reading, logins],
             kit,
+            large: Semaphore::new(LARGE_ROSTERS),
             reading: AtomicUsize::new(0),
             most_reading: options.queue,
             read_deadline: options.read_deadline,
@@ -119,7 +126,7 @@ impl SqlStores {
         Stores::of(self.clone())
     }
 
-    /// Statements sent to the database since it was opened, of any kind. A login counts at most one.
+    /// Statements sent to the database since it was opened, of any kind. A login counts at most two.
     pub fn round_trips(&self) -> u64 {
         self.kit.round_trips.load(Ordering::Relaxed)
     }

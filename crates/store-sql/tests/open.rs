@@ -244,8 +244,9 @@ fn released_schemas_migrate() {
             script(&directory.file(), dump).await;
             let database = open(&directory.file(), &Options::default()).await.unwrap();
             let stores = database.stores();
-            let ann = stores.logins.login(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
-            assert_eq!(ann.credentials, b"secret");
+            let secrets = stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
+            assert_eq!(secrets.credentials, b"secret");
+            let ann = stores.logins.login(secrets.id).await.unwrap().unwrap();
             assert_eq!(ann.offline, 2);
             let items: Vec<_> =
                 ann.roster.iter().map(|item| (item.jid.as_str(), item.subscription)).collect();
@@ -254,10 +255,10 @@ fn released_schemas_migrate() {
             assert_eq!(ann.roster[0].name.as_deref(), Some("Bob"));
             assert_eq!(ann.roster[0].groups, ["Friends"]);
             assert_eq!(ann.roster[1].request.as_deref(), Some(&b"<presence type='subscribe'/>"[..]));
-            let waiting = stores.offline.fetch(ann.id, Page::first(9), 0).await.unwrap().items;
+            let waiting = stores.offline.fetch(secrets.id, Page::first(9), 0).await.unwrap().items;
             assert_eq!(waiting[1].stanza, b"<message><body>2</body></message>");
             assert_eq!(stores.settings.get("salt").await.unwrap().as_deref(), Some(&b"pepper"[..]));
-            assert!(ann.blocklist.is_empty() && ann.tokens.is_empty());
+            assert!(ann.blocklist.is_empty() && secrets.tokens.is_empty());
             for (user, expected) in [("", vec!["ann", "bob"]), ("b", vec!["bob"]), ("eve", vec![])] {
                 let query = Query { user: Some(user.to_owned()), ..Query::default() };
                 let page = SearchPage { seek: Seek::First, limit: 9 };

@@ -34,7 +34,7 @@ pub use blocklists::{BlocklistChange, BlocklistOutcome, Blocklists, Unblock};
 pub use directory::{Directory, Found, FoundUser, Query, SearchPage, Seek};
 pub use error::{ErrorKind, StoreError};
 pub use last_seen::{LastSeen, Seen};
-pub use logins::{Login, Logins};
+pub use logins::{Login, Logins, Secrets};
 pub use offline::{Appended, Offline, OfflineMessage, Waiting};
 pub use page::{Page, Slice};
 pub use private::{Private, PrivateLimits, PutOutcome};
@@ -55,7 +55,7 @@ pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send 
 /// `accounts`, `roster`, `offline`, `blocklists` and `tokens` write, and `directory` what `accounts` and `vcards` do.
 #[derive(Clone)]
 pub struct Stores {
-    /// Everything a session needs at login, in one round trip.
+    /// What a login reads, in two round trips.
     pub logins: Arc<dyn Logins>,
     /// Accounts and their credentials.
     pub accounts: Arc<dyn Accounts>,

@@ -153,7 +153,8 @@ macro_rules! observed {
 
 observed! {
     Logins in logins {
-        fn login(account: JidRef<'_>) -> Option<Login>;
+        fn secrets(account: JidRef<'_>) -> Option<Secrets>;
+        fn login(account: AddressId) -> Option<Login>;
     }
     Accounts in accounts {
         fn create(account: &Jid, credentials: &[u8]) -> AddressId;

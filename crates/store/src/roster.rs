@@ -98,6 +98,31 @@ impl fmt::Debug for Subscription {
     }
 }
 
+/// What an entry counts for beside its texts, in [`LARGE_BYTES`] and [`ROSTER_BYTES`].
+pub const ENTRY_BYTES: u64 = 128;
+/// A roster beyond this is large: it is read by itself, and nobody keeps it in memory between two questions.
+pub const LARGE_BYTES: u64 = 65_536;
+/// Rosters beyond this are not read as a whole. Far above what a limit on writing should allow.
+pub const ROSTER_BYTES: u64 = 64 << 20;
+
+/// Whether a roster is large.
+#[must_use]
+pub fn is_large(items: &[RosterItem]) -> bool {
+    items.iter().map(RosterItem::weight).sum::<u64>() > LARGE_BYTES
+}
+
+/// The error of a roster beyond [`ROSTER_BYTES`].
+#[must_use]
+pub fn too_large() -> StoreError {
+    let most = ROSTER_BYTES >> 20;
+    StoreError::new(
+        ErrorKind::TooLarge,
+        format!(
+            "a roster has more than {most} MiB and cannot be read; delete entries of it from the database"
+        ),
+    )
+}
+
 /// One contact of one owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RosterItem {
@@ -148,6 +173,13 @@ impl RosterItem {
     pub fn bytes(&self) -> u64 {
         let texts = self.groups.iter().chain(&self.name).map(String::len).sum::<usize>();
         (self.jid.as_str().len() + texts) as u64
+    }
+
+    /// What the entry counts for in [`LARGE_BYTES`] and [`ROSTER_BYTES`]: label, stanza and [`ENTRY_BYTES`].
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        let texts = self.groups.iter().chain(&self.name).map(String::len).sum::<usize>();
+        (texts + self.request.as_ref().map_or(0, Vec::len)) as u64 + ENTRY_BYTES
     }
 
     /// Whether the contact has to hear of it when the owner's account goes (RFC 6121 section 3): there is a subscription
@@ -255,7 +287,7 @@ pub struct BulkRoster {
 /// Every change that a client can see raises the owner's version; versions of one owner never repeat, not even after the
 /// account was removed and created again. Changes to shadows and to unanswered requests leave the version.
 pub trait Roster: Send + Sync {
-    /// The whole roster. Fails with `NotFound` when the owner has no account.
+    /// The whole roster. Fails with `NotFound` when the owner has no account, and with `TooLarge` beyond [`ROSTER_BYTES`].
     fn get(&self, owner: AddressId) -> Fut<'_, RosterSnapshot>;
 
     /// One entry, without reading the others. Fails with `NotFound` when the owner has no account.

@@ -62,6 +62,8 @@ pub struct Service {
     pub policy: Policy,
     /// Answers for accounts that do not exist.
     pub decoy: Arc<Decoy>,
+    /// Stored credentials of nobody, of the usual length.
+    pub decoy_text: Vec<u8>,
     /// What tokens are made with (XEP-0484).
     pub tokens: TokenKey,
     /// The default domain, for clients that name none.
@@ -83,6 +85,7 @@ impl Service {
         let limits = node.limits().stanza();
         let decoy = Arc::new(Decoy::new(secret, policy.iterations));
         let tokens = TokenKey::new(secret);
-        Arc::new(Service { node, tls, policy, decoy, tokens, default_domain, limits })
+        let decoy_text = decoy.credentials("").encode();
+        Arc::new(Service { node, tls, policy, decoy, decoy_text, tokens, default_domain, limits })
     }
 }

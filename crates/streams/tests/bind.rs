@@ -186,7 +186,7 @@ async fn a_login_and_a_bind_ask_the_store_once() {
     wire.store_calls();
     let mut client = wire.login("juliet", "balcony").await;
     client.sync().await;
-    assert_eq!(wire.store_calls(), ["logins.login"]);
+    assert_eq!(wire.store_calls(), ["logins.secrets", "logins.login"]);
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use store::{
     Account, Accounts, AddressId, Addresses, Appended, BlocklistOutcome, Blocklists, BulkRoster, ChangeFn,
     Changed, Created, Directory, ErrorKind, Fut, LastSeen, Login, Logins, NewAccount, Offline,
     OfflineMessage, Page, PhotoHash, Private, PrivateLimits, PutOutcome, Removed, Roster, RosterEntry,
-    RosterSize, RosterSnapshot, Searchable, Seen, Settings, Slice, StoreError, Stores, Subscription, Tokens,
-    TokensFn, Unblock, Vcards, Waiting,
+    RosterSize, RosterSnapshot, Searchable, Secrets, Seen, Settings, Slice, StoreError, Stores, Subscription,
+    Tokens, TokensFn, Unblock, Vcards, Waiting,
 };
 
 /// A store whose calls are counted.
@@ -54,7 +54,10 @@ macro_rules! counted {
 }
 
 counted! {
-    Logins in logins { login(account: JidRef<'_>) -> Option<Login>; }
+    Logins in logins {
+        secrets(account: JidRef<'_>) -> Option<Secrets>;
+        login(account: AddressId) -> Option<Login>;
+    }
     Accounts in accounts {
         create(account: &Jid, credentials: &[u8]) -> AddressId;
         create_bulk(accounts: Vec<NewAccount>) -> Vec<Created>;

@@ -119,21 +119,11 @@ impl Engine {
     /// What authentication knows, for tests that bind later.
     pub fn principal(&self, name: &str) -> Principal {
         let jid = address(name);
-        let epoch = self.node.epoch(jid.as_ref());
-        let login = self.wait(self.node.stores.logins.login(jid.as_ref())).expect("the store answers");
-        let login = login.unwrap_or_else(|| panic!("{jid} has no account"));
-        Principal {
-            host: self.host(&jid),
-            id: login.id,
-            roster: login.roster,
-            roster_version: login.roster_version,
-            offline: login.offline,
-            photo: login.photo,
-            blocked: store::blocklists::decode(&login.blocklist).expect("a list"),
-            epoch,
-            ephemeral: false,
-            jid,
-        }
+        let found = self.wait(self.node.look_up(self.host(&jid), jid.clone())).expect("the store answers");
+        let identity = found.unwrap_or_else(|| panic!("{jid} has no account")).identity;
+        self.wait(self.node.load(identity))
+            .expect("the store answers")
+            .expect("an account that is not disabled")
     }
 
     /// Binds a resource.

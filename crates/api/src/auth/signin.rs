@@ -87,7 +87,7 @@ pub(crate) async fn sign_in(
         ));
     };
     let found = match &jid {
-        Some(jid) => node.stores.logins.login(jid.as_ref()).await?,
+        Some(jid) => node.stores.logins.secrets(jid.as_ref()).await?,
         None => None,
     };
     let stored = match &found {
@@ -132,7 +132,7 @@ pub(crate) async fn still(api: &Arc<Api>, session: &Found) -> Result<bool, Probl
         return Ok(false);
     }
     let Some(keys) = session.check else { return Ok(true) };
-    let found = api.node.stores.logins.login(session.jid.as_ref()).await?;
+    let found = api.node.stores.logins.secrets(session.jid.as_ref()).await?;
     let same = found.is_some_and(|found| !found.disabled && hash(&found.credentials) == keys);
     if same {
         api.auth.sessions.checked(&session.id, api.node.clock.now());

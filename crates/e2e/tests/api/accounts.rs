@@ -36,7 +36,7 @@ async fn an_account_lives_and_dies() {
     let changed = ask(&format!("PUT {path}/password")).by(&who).json(json!({ "password": "0rchard!" }));
     assert_eq!(changed.to(&world).await.status, 204);
     let jid = jid::Jid::parse("juliet@example.com").unwrap();
-    let login = world.engine.stores.logins.login(jid.as_ref()).await.unwrap().unwrap();
+    let login = world.engine.stores.logins.secrets(jid.as_ref()).await.unwrap().unwrap();
     assert_eq!(login.credentials, b"0rchard!", "the test's keys are the password");
     assert_eq!(ask(&format!("DELETE {path}")).by(&who).to(&world).await.status, 204);
     for line in [

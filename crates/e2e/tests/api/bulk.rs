@@ -50,9 +50,10 @@ async fn ten_thousand_with_rosters_in_one_call_and_once_more() {
     let stores = &world.engine.stores;
     for n in [0, 4_999, 9_999] {
         let jid = Jid::parse(&format!("user{n}@example.com")).unwrap();
-        let login = stores.logins.login(jid.as_ref()).await.unwrap().unwrap();
-        assert_eq!((login.roster.len(), login.credentials.as_slice()), (24, &b"secret"[..]));
-        let item = &login.roster[0];
+        let login = stores.logins.secrets(jid.as_ref()).await.unwrap().unwrap();
+        let roster = stores.roster.get(login.id).await.unwrap().items;
+        assert_eq!((roster.len(), login.credentials.as_slice()), (24, &b"secret"[..]));
+        let item = &roster[0];
         assert_eq!((item.subscription.as_str(), item.groups.as_slice()), ("both", &["Ring".to_owned()][..]));
     }
     let again = send(&world, &secret, "?results=failed", body).await;
@@ -128,10 +129,11 @@ async fn what_cannot_be_an_account_does_not_stop_the_others() {
     assert_eq!(told[13]["line"], 14, "a blank line is none");
     let jid = |text: &str| Jid::parse(text).unwrap();
     let stores = &world.engine.stores;
-    let there = stores.logins.login(jid("there@example.com").as_ref()).await.unwrap().unwrap();
+    let there = stores.logins.secrets(jid("there@example.com").as_ref()).await.unwrap().unwrap();
     assert_eq!(there.credentials, b"old");
-    let c = stores.logins.login(jid("c@example.net").as_ref()).await.unwrap().unwrap();
-    let states: Vec<_> = c.roster.iter().map(|i| i.subscription.as_str()).collect();
+    let c = stores.logins.secrets(jid("c@example.net").as_ref()).await.unwrap().unwrap();
+    let roster = stores.roster.get(c.id).await.unwrap().items;
+    let states: Vec<_> = roster.iter().map(|i| i.subscription.as_str()).collect();
     assert_eq!(states, ["to", "none"]);
 }
 

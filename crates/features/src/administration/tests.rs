@@ -96,7 +96,7 @@ fn sections_4_1_and_4_2_users_come_and_go() {
     for odd in ["hamlet@denmark.lit", "example.com", "x@example.com/castle"] {
         refused(&bard, "add-user", &[("accountjid", odd), ("password", "R0m30")], "not-acceptable");
     }
-    let login = engine.wait(engine.stores.logins.login(address("hamlet").as_ref())).unwrap().unwrap();
+    let login = engine.wait(engine.stores.logins.secrets(address("hamlet").as_ref())).unwrap().unwrap();
     assert_eq!(login.credentials, b"R0m30", "keys were derived");
     let vcard = engine.wait(engine.stores.vcards.get(address("hamlet").as_ref())).unwrap().unwrap();
     assert!(String::from_utf8(vcard).unwrap().contains("<GIVEN>Hamlet</GIVEN>"));
@@ -130,12 +130,12 @@ fn sections_4_3_to_4_5_disabling_and_ending_sessions() {
     refused(&bard, "end-user-session", &[("accountjids", "romeo@example.com/mantua")], "item-not-found");
     done(&bard, "disable-user", &[("accountjids", "romeo@example.com|juliet@example.com")]);
     assert!(romeo[0].closed_with().is_some());
-    assert!(engine.wait(engine.stores.logins.login(address("romeo").as_ref())).unwrap().unwrap().disabled);
+    assert!(engine.wait(engine.stores.logins.secrets(address("romeo").as_ref())).unwrap().unwrap().disabled);
     assert_eq!(value(&done(&bard, "get-disabled-users-num", &[]), "disabledusersnum"), ["2"]);
     let list = done(&bard, "get-disabled-users-list", &[("max_items", "25")]);
     assert_eq!(value(&list, "disableduserjids"), ["juliet@example.com", "romeo@example.com"]);
     done(&bard, "reenable-user", &[("accountjids", "romeo@example.com")]);
-    assert!(!engine.wait(engine.stores.logins.login(address("romeo").as_ref())).unwrap().unwrap().disabled);
+    assert!(!engine.wait(engine.stores.logins.secrets(address("romeo").as_ref())).unwrap().unwrap().disabled);
     refused(&bard, "disable-user", &[("accountjids", "bard@example.com")], "not-allowed");
     refused(&bard, "disable-user", &[("accountjids", "yorick@example.com")], "item-not-found");
 }
@@ -145,7 +145,7 @@ fn sections_4_7_to_4_10_one_user() {
     let (engine, bard) = engine();
     let password = [("accountjid", "romeo@example.com"), ("password", "V3r0n4")];
     done(&bard, "change-user-password", &password);
-    let login = engine.wait(engine.stores.logins.login(address("romeo").as_ref())).unwrap().unwrap();
+    let login = engine.wait(engine.stores.logins.secrets(address("romeo").as_ref())).unwrap().unwrap();
     assert_eq!(login.credentials, b"V3r0n4");
     refused(
         &bard,

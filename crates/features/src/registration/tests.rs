@@ -87,7 +87,7 @@ fn set(client: &Client, content: &str) -> String {
 }
 fn password(engine: &Engine, user: &str) -> Vec<u8> {
     let jid = Jid::parse(&format!("{user}@example.com")).unwrap();
-    engine.wait(engine.stores.logins.login(jid.as_ref())).unwrap().unwrap().credentials
+    engine.wait(engine.stores.logins.secrets(jid.as_ref())).unwrap().unwrap().credentials
 }
 
 #[test]

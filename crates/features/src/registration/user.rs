@@ -81,7 +81,7 @@ pub(super) fn answer(
 
 /// Whether the password is that of the account.
 async fn verified(node: &Node, session: &Session, password: Secret) -> Result<(), StanzaError> {
-    let login = node.stores.logins.login(session.bare()).await.map_err(store_error)?;
+    let login = node.stores.logins.secrets(session.bare()).await.map_err(store_error)?;
     let wrong = || StanzaError::new(StanzaCondition::NotAuthorized).text("the password is wrong");
     let stored = login.ok_or_else(wrong)?.credentials;
     if node.passwords.verify(stored, password).await { Ok(()) } else { Err(wrong()) }

@@ -42,6 +42,9 @@ pub(crate) trait Dialect: Send + Sync {
     /// An expression that writes bytes as hexadecimal text; absent bytes as an empty one.
     fn hex(&self, bytes: &str) -> String;
 
+    /// An expression for this many bytes of zero.
+    fn zeros(&self, bytes: usize) -> String;
+
     /// An aggregate that joins texts by line feeds, in any order.
     fn join_lines(&self, text: &str) -> String;
 

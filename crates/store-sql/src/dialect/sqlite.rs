@@ -33,6 +33,10 @@ impl Dialect for SqliteDialect {
         format!("hex({bytes})")
     }
 
+    fn zeros(&self, bytes: usize) -> String {
+        format!("zeroblob({bytes})")
+    }
+
     fn join_lines(&self, text: &str) -> String {
         format!("group_concat({text}, char(10))")
     }

@@ -1,27 +1,42 @@
-//! The statement behind every login: account, roster and waiting count of many accounts at once, as one text.
+//! The two statements of every login, for many accounts at once, each with one text as its answer: what proves who the client
+//! is, and after the proof the roster and what else a session begins with.
 //!
 //! A row is what costs most on the way out of SQLite's thread, for its reader is woken for each and each column is copied
 //! twice. So everything comes in a single one.
 //!
 //! ```text
-//! answer = block *(LF block)
+//! secrets = secret *(LF secret)
+//! secret  = jid SP id SP disabled 2(SP *HEXDIG)           credentials and tokens in hexadecimal; id 0: no such account
+//!
+//! logins = block *(LF block)
 //! block  = head LF *(line LF)
-//! head   = jid SP id SP disabled SP version SP waiting 4(SP *HEXDIG)    credentials, blocklist, tokens, photo in hexadecimal
+//! head   = id SP disabled SP version SP waiting 2(SP *HEXDIG) SP large    blocklist and photo in hexadecimal
 //! line   = contact SP subscription SP *HEXDIG SP *HEXDIG SP jid         label and request in hexadecimal
 //! ```
 //! Bare addresses contain neither spaces nor line feeds, so nothing is escaped. Blocks and lines come in any order.
+//!
+//! Anybody may ask for secrets. An address without an account therefore costs what one with an account costs: the same
+//! look-ups, and a line of the usual length, which is read as the others are. The trap: a large roster has no place in the
+//! text that many logins share; it is read apart.
 use jid::JidRef;
-use store::{Fut, Login, Logins, RosterItem, StoreError, Subscription};
+use store::roster::LARGE_BYTES;
+use store::{
+    AddressId, ErrorKind, Fut, Login, Logins, Roster as _, RosterItem, Secrets, StoreError, Subscription,
+};
 
 use super::{address, id};
 use crate::SqlStores;
 use crate::dialect::{Arg, Conn, Dialect, Sizes, marks};
-use crate::fault::corrupt;
+use crate::fault::{self, corrupt};
 use crate::label;
 
 pub(crate) struct Texts {
+    secrets: Sizes,
     login: Sizes,
 }
+
+/// The length of new accounts' credentials.
+const DECOY_BYTES: usize = 300;
 
 const LINE_FEED: &str = "char(10)";
 
@@ -38,23 +53,47 @@ pub(super) fn roster_lines(d: &dyn Dialect, owner: &str) -> String {
     )
 }
 
+/// An expression for what the roster of `owner` counts for; see [`store::roster::LARGE_BYTES`]. No text is read for it.
+pub(super) fn roster_weight(owner: &str) -> String {
+    format!(
+        "(SELECT coalesce(sum({} + coalesce(octet_length(w.label), 0) + coalesce(octet_length(w.request), 0)), 0) \
+         FROM roster w WHERE w.owner = {owner})",
+        store::roster::ENTRY_BYTES
+    )
+}
+
 impl Texts {
     pub(crate) fn new(d: &dyn Dialect) -> Texts {
         Texts {
+            secrets: Sizes::new(|n| {
+                // An address without an account has a row like the others and the work of one. No account has the number 0.
+                let head = format!(
+                    "found.jid || ' ' || coalesce(c.id, 0) || ' ' || coalesce(c.disabled, 0) || ' ' || {} || ' ' || {}",
+                    d.hex(&format!("coalesce(c.credentials, {})", d.zeros(DECOY_BYTES))),
+                    d.hex("c.tokens")
+                );
+                d.sql(&format!(
+                    "WITH found(jid) AS (VALUES {}) SELECT {} FROM found LEFT JOIN address a ON a.jid = found.jid \
+                     LEFT JOIN account c ON c.id = coalesce(a.id, 0)",
+                    vec!["(?)"; n].join(", "),
+                    d.join_lines(&head)
+                ))
+            }),
             login: Sizes::new(|n| {
                 let head = format!(
-                    "a.jid || ' ' || c.id || ' ' || c.disabled || ' ' || c.roster_version || ' ' \
-                     || coalesce(i.waiting, 0) || ' ' || {} || ' ' || {} || ' ' || {} || ' ' || {}",
-                    d.hex("c.credentials"),
+                    "c.id || ' ' || c.disabled || ' ' || c.roster_version || ' ' || coalesce(i.waiting, 0) || ' ' || {} \
+                     || ' ' || {}",
                     d.hex("c.blocklist"),
-                    d.hex("c.tokens"),
                     d.hex("c.photo")
                 );
                 let lines = roster_lines(d, "c.id");
-                let block = format!("{head} || {LINE_FEED} || coalesce({lines} || {LINE_FEED}, '')");
+                let block = format!(
+                    "{head} || CASE WHEN {} > {LARGE_BYTES} THEN ' 1' || {LINE_FEED} \
+                     ELSE ' 0' || {LINE_FEED} || coalesce({lines} || {LINE_FEED}, '') END",
+                    roster_weight("c.id")
+                );
                 d.sql(&format!(
-                    "SELECT {} FROM address a JOIN account c ON c.id = a.id \
-                     LEFT JOIN inbox i ON i.owner = c.id WHERE a.jid IN ({})",
+                    "SELECT {} FROM account c LEFT JOIN inbox i ON i.owner = c.id WHERE c.id IN ({})",
                     d.join_lines(&block),
                     marks(n)
                 ))
@@ -63,26 +102,66 @@ impl Texts {
     }
 
     #[cfg(test)]
+    pub(crate) fn all_secrets(&self) -> &Sizes {
+        &self.secrets
+    }
+
+    #[cfg(test)]
     pub(crate) fn all(&self) -> Vec<&str> {
-        vec![self.login.holding(1).1, self.login.holding(64).1]
+        [&self.secrets, &self.login]
+            .iter()
+            .flat_map(|sizes| [sizes.holding(1).1, sizes.holding(64).1])
+            .collect()
     }
 }
 
-/// A login, or why this one account cannot be read.
-pub(crate) type Found = Vec<(Box<str>, Result<Login, StoreError>)>;
+/// What was found, or why this one account cannot be read.
+pub(crate) type Found<K, T> = Vec<(K, Result<T, StoreError>)>;
 
-/// Reads these accounts with one statement; there are at most [`Sizes::MOST`].
-pub(crate) async fn read(conn: &mut Conn, accounts: &[&str]) -> Result<Found, StoreError> {
-    let names: Vec<Arg<'_>> = accounts.iter().copied().map(Arg::Text).collect();
+/// What is read of an account for a login, but its roster when that is large.
+#[derive(Clone)]
+pub(crate) struct Block {
+    pub(crate) login: Login,
+    /// The roster is still to be read.
+    pub(crate) large: bool,
+}
+
+/// What proves who the clients are, with one statement; there are at most [`Sizes::MOST`] accounts.
+pub(crate) async fn secrets(
+    conn: &mut Conn,
+    accounts: &[&str],
+) -> Result<Found<Box<str>, Option<Secrets>>, StoreError> {
+    let mut names: Vec<Arg<'_>> = accounts.iter().map(|name| Arg::Text(name)).collect();
     let kit = conn.kit.clone();
-    let rows = conn.rows_in(&kit.logins.login, &names).await?;
+    let (size, text) = kit.logins.secrets.holding(names.len());
+    // What is joined with nothing has no line.
+    names.resize(size, Arg::Null);
+    let mut found = Vec::with_capacity(accounts.len());
+    for row in &conn.rows(text, &names).await? {
+        let Some(text) = row.maybe_text(0)? else { continue };
+        for line in text.split('\n') {
+            let (name, line) = line.split_once(' ').ok_or_else(wrong_account)?;
+            found.push((name.into(), secrets_of(line)));
+        }
+    }
+    Ok(found)
+}
+
+/// What sessions begin with, with one statement; there are at most [`Sizes::MOST`] accounts.
+pub(crate) async fn logins(
+    conn: &mut Conn,
+    accounts: &[AddressId],
+) -> Result<Found<AddressId, Option<Block>>, StoreError> {
+    let ids: Vec<Arg<'_>> = accounts.iter().map(|id| Arg::number(id.get().into())).collect();
+    let kit = conn.kit.clone();
+    let rows = conn.rows_in(&kit.logins.login, &ids).await?;
     let mut found = Vec::with_capacity(accounts.len());
     for row in &rows {
         let Some(text) = row.maybe_text(0)? else { continue };
         for block in text.split("\n\n") {
             let (head, lines) = block.split_once('\n').unwrap_or((block, ""));
-            let (name, head) = head.split_once(' ').ok_or_else(wrong_account)?;
-            found.push((name.into(), login(head, lines)));
+            let (account, head) = head.split_once(' ').ok_or_else(wrong_account)?;
+            found.push((id(account.parse().map_err(|_| wrong_account())?)?, login(head, lines).map(Some)));
         }
     }
     Ok(found)
@@ -92,18 +171,34 @@ fn wrong_account() -> StoreError {
     corrupt("the database holds a wrong account")
 }
 
-fn login(head: &str, lines: &str) -> Result<Login, StoreError> {
-    let mut parts = head.split(' ');
-    let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(wrong_account);
-    let (id, disabled) = (id(number()?)?, number()? != 0);
-    let (roster_version, waiting) = (number()?, number()?);
-    let mut bytes = || parts.next().and_then(label::unhex).ok_or_else(wrong_account);
-    let (credentials, blocklist, tokens, photo) = (bytes()?, bytes()?, bytes()?, bytes()?);
+fn number<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Result<u64, StoreError> {
+    parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(wrong_account)
+}
+
+fn bytes<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Result<Vec<u8>, StoreError> {
+    parts.next().and_then(label::unhex).ok_or_else(wrong_account)
+}
+
+fn secrets_of(line: &str) -> Result<Option<Secrets>, StoreError> {
+    let parts = &mut line.split(' ');
+    let (account, disabled) = (number(parts)?, number(parts)? != 0);
+    let (credentials, tokens) = (bytes(parts)?, bytes(parts)?);
+    Ok(match account {
+        0 => None,
+        account => Some(Secrets { id: id(account)?, credentials, disabled, tokens }),
+    })
+}
+
+fn login(head: &str, lines: &str) -> Result<Block, StoreError> {
+    let parts = &mut head.split(' ');
+    let (disabled, roster_version, waiting) = (number(parts)? != 0, number(parts)?, number(parts)?);
+    let (blocklist, photo) = (bytes(parts)?, bytes(parts)?);
+    let large = number(parts)? != 0;
     let photo = if photo.is_empty() { None } else { Some(photo.try_into().map_err(|_| wrong_account())?) };
     let lines = lines.strip_suffix('\n').unwrap_or(lines);
     let roster = roster((!lines.is_empty()).then_some(lines))?;
     let offline = u32::try_from(waiting).unwrap_or(u32::MAX);
-    Ok(Login { id, credentials, disabled, roster, roster_version, offline, blocklist, tokens, photo })
+    Ok(Block { login: Login { disabled, roster, roster_version, offline, blocklist, photo }, large })
 }
 
 /// A roster out of its lines, ordered by contact.
@@ -138,7 +233,23 @@ fn item(line: &str) -> Result<Option<RosterItem>, StoreError> {
 }
 
 impl Logins for SqlStores {
-    fn login(&self, account: JidRef<'_>) -> Fut<'_, Option<Login>> {
-        self.lanes.login(account.bare().as_str())
+    fn secrets(&self, account: JidRef<'_>) -> Fut<'_, Option<Secrets>> {
+        self.lanes.secrets(account.bare().as_str())
+    }
+
+    fn login(&self, account: AddressId) -> Fut<'_, Option<Login>> {
+        Box::pin(async move {
+            let Some(Block { mut login, large }) = self.lanes.login(account).await? else { return Ok(None) };
+            if large {
+                // By itself, and few at a time: many in one statement would be many times the memory.
+                let _place = self.large.acquire().await.map_err(|_| fault::unavailable())?;
+                let roster = match self.get(account).await {
+                    Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+                    roster => roster?,
+                };
+                (login.roster, login.roster_version) = (roster.items, roster.version);
+            }
+            Ok(Some(login))
+        })
     }
 }

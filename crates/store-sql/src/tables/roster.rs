@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use jid::{Jid, JidRef};
-use store::roster::{decide, shown_differs};
+use store::roster::{ROSTER_BYTES, decide, shown_differs, too_large};
 use store::{
     AddressId, BulkItem, BulkRoster, Change, ChangeFn, Changed, ErrorKind, Fut, Roster, RosterEntry,
     RosterItem, RosterSize, RosterSnapshot, StoreError, Subscription,
@@ -39,8 +39,10 @@ impl Texts {
     pub(crate) fn new(d: &dyn Dialect) -> Texts {
         Texts {
             get: d.sql(&format!(
-                "SELECT c.roster_version, {} FROM account c WHERE c.id = ?",
-                logins::roster_lines(d, "c.id")
+                "SELECT c.roster_version, {weight}, CASE WHEN {weight} <= {ROSTER_BYTES} THEN {} END \
+                 FROM account c WHERE c.id = ?",
+                logins::roster_lines(d, "c.id"),
+                weight = logins::roster_weight("c.id")
             )),
             entry: ["", d.lock_rows()].map(|lock| {
                 d.sql(&format!(
@@ -251,7 +253,10 @@ impl Roster for SqlStores {
                 let kit = conn.kit.clone();
                 let row = conn.row(&kit.roster.get, &[Arg::number(owner.get().into())]).await?;
                 let row = row.ok_or_else(no_account)?;
-                Ok(RosterSnapshot { version: row.number(0)?, items: logins::roster(row.maybe_text(1)?)? })
+                if row.number(1)? > ROSTER_BYTES {
+                    return Err(too_large());
+                }
+                Ok(RosterSnapshot { version: row.number(0)?, items: logins::roster(row.maybe_text(2)?)? })
             })
         }))
     }

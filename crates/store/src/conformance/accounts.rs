@@ -33,7 +33,7 @@ pub async fn create_twice_is_refused(f: Fixture) {
     let error = f.stores.accounts.create(&name, b"second").await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
     assert!(!error.retry);
-    let login = f.stores.logins.login(name.as_ref()).await.unwrap().unwrap();
+    let login = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
     assert_eq!(login.credentials, b"first");
 }
 
@@ -57,9 +57,9 @@ pub async fn bulk_answers_in_order_and_can_be_repeated(f: Fixture) {
     assert_eq!(first[3], Created::Exists(ann), "a double in the input is there already");
     let again = f.stores.accounts.create_bulk(input).await.unwrap();
     assert_eq!(again, first.iter().map(|created| Created::Exists(created.id())).collect::<Vec<_>>());
-    let login = f.stores.logins.login(jid("bob@example.org").as_ref()).await.unwrap().unwrap();
+    let login = f.stores.logins.secrets(jid("bob@example.org").as_ref()).await.unwrap().unwrap();
     assert_eq!(login.credentials, b"bob", "what is there stays");
-    let login = f.stores.logins.login(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
+    let login = f.stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
     assert_eq!(login.credentials, b"shared");
     assert_eq!(f.stores.accounts.create_bulk(vec![]).await.unwrap(), []);
 }
@@ -112,7 +112,8 @@ pub async fn remove_leaves_nothing(f: Fixture) {
     contacts.sort_unstable();
     assert_eq!(contacts, ["ask", "from", "in", "to"], "those with a subscription or request must be told");
 
-    assert_eq!(f.stores.logins.login(name.as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.logins.secrets(name.as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.logins.login(ann).await.unwrap(), None);
     assert_eq!(f.stores.accounts.show(name.as_ref()).await.unwrap(), None);
     assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), 1);
     assert_eq!(f.stores.roster.get(ann).await.unwrap_err().kind, ErrorKind::NotFound);
@@ -129,9 +130,11 @@ pub async fn remove_leaves_nothing(f: Fixture) {
 
     // Nothing comes back with a new account of the same name either.
     assert_eq!(f.stores.accounts.create(&name, b"new").await.unwrap(), ann);
-    let login = f.stores.logins.login(name.as_ref()).await.unwrap().unwrap();
-    assert_eq!((login.roster.len(), login.offline, login.credentials), (0, 0, b"new".to_vec()));
-    assert!(login.blocklist.is_empty() && login.tokens.is_empty() && login.photo.is_none());
+    let login = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
+    assert_eq!((login.id, login.credentials, login.tokens), (ann, b"new".to_vec(), vec![]));
+    let login = f.stores.logins.login(ann).await.unwrap().unwrap();
+    assert_eq!((login.roster.len(), login.offline), (0, 0));
+    assert!(login.blocklist.is_empty() && login.photo.is_none());
     assert_eq!(f.stores.blocklists.blocklist(name.as_ref()).await.unwrap(), Vec::<Jid>::new());
     assert_eq!(f.stores.private.get(name.as_ref(), "key").await.unwrap(), None);
     assert_eq!(f.stores.vcards.get(name.as_ref()).await.unwrap(), None);
@@ -168,9 +171,9 @@ pub async fn credentials_and_disabled_change(f: Fixture) {
     assert!(accounts.set_disabled(ann.as_ref(), true).await.unwrap());
     assert!(accounts.set_disabled(ann.as_ref(), true).await.unwrap(), "a repeat is no failure");
     assert!(accounts.show(ann.as_ref()).await.unwrap().unwrap().disabled);
-    let login = f.stores.logins.login(ann.as_ref()).await.unwrap().unwrap();
+    let login = f.stores.logins.secrets(ann.as_ref()).await.unwrap().unwrap();
     assert_eq!((login.credentials, login.disabled), (b"changed".to_vec(), true));
-    let bob = f.stores.logins.login(jid("bob@example.org").as_ref()).await.unwrap().unwrap();
+    let bob = f.stores.logins.secrets(jid("bob@example.org").as_ref()).await.unwrap().unwrap();
     assert_eq!((bob.credentials, bob.disabled), (b"bob".to_vec(), false));
     assert!(accounts.set_disabled(ann.as_ref(), false).await.unwrap());
     assert!(!accounts.show(ann.as_ref()).await.unwrap().unwrap().disabled);
@@ -244,7 +247,7 @@ pub async fn unusual_names_are_different_accounts(f: Fixture) {
     }
     assert!(known.len() > 10);
     for jid in &known {
-        let login = f.stores.logins.login(jid.as_ref()).await.unwrap().unwrap();
+        let login = f.stores.logins.secrets(jid.as_ref()).await.unwrap().unwrap();
         assert_eq!(login.credentials, jid.as_str().as_bytes());
     }
     assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), known.len() as u64);

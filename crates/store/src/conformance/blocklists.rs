@@ -29,7 +29,7 @@ async fn changed(stores: &Stores, add: &[&str], remove: Unblock) -> BlocklistCha
 async fn list(stores: &Stores) -> Vec<Jid> {
     let ann = jid("ann@example.org");
     let list = stores.blocklists.blocklist(ann.as_ref()).await.unwrap();
-    let login = stores.logins.login(ann.as_ref()).await.unwrap().unwrap();
+    let login = super::login(stores, &ann).await;
     assert_eq!(decode(&login.blocklist).unwrap(), list);
     assert_eq!(login.blocklist.is_empty(), list.is_empty());
     list

@@ -1,12 +1,12 @@
 //! Cases for [`crate::Logins`].
 use super::{Fixture, account, all, entry, jid};
-use crate::{BulkItem, BulkRoster, Change, OfflineMessage, Subscription};
+use crate::{BulkItem, BulkRoster, Change, ErrorKind, OfflineMessage, Subscription};
 
 pub async fn unknown_account_is_nothing(f: Fixture) {
-    assert_eq!(f.stores.logins.login(jid("ann@example.org").as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap(), None);
     // An address that has a number is not yet an account.
     f.stores.addresses.number(&jid("ann@example.org")).await.unwrap();
-    assert_eq!(f.stores.logins.login(jid("ann@example.org").as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap(), None);
 }
 
 pub async fn brings_everything(f: Fixture) {
@@ -24,9 +24,9 @@ pub async fn brings_everything(f: Fixture) {
     let message = OfflineMessage { owner: ann, stored_at: 5, expires: None, stanza: b"<message/>".to_vec() };
     f.stores.offline.append(vec![message.clone(), message], 10).await.unwrap();
 
-    let login = f.stores.logins.login(jid("ann@example.org/desk").as_ref()).await.unwrap().unwrap();
-    assert_eq!(login.id, ann);
-    assert_eq!(login.credentials, b"ann");
+    let secrets = f.stores.logins.secrets(jid("ann@example.org/desk").as_ref()).await.unwrap().unwrap();
+    assert_eq!((secrets.id, &secrets.credentials[..], secrets.disabled), (ann, &b"ann"[..], false));
+    let login = f.stores.logins.login(ann).await.unwrap().unwrap();
     assert!(!login.disabled);
     assert_eq!(login.offline, 2);
     assert_eq!(login.roster_version, versions[2]);
@@ -45,13 +45,15 @@ pub async fn sees_every_write(f: Fixture) {
         f.stores.accounts.set_disabled(name.as_ref(), round % 2 == 0).await.unwrap();
         let message = OfflineMessage { owner: ann, stored_at: 5, expires: None, stanza: vec![round] };
         f.stores.offline.append(vec![message], 100).await.unwrap();
-        let login = f.stores.logins.login(name.as_ref()).await.unwrap().unwrap();
+        let login = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
         assert_eq!(login.credentials, [round]);
+        assert_eq!(login.disabled, round % 2 == 0);
+        let login = f.stores.logins.login(ann).await.unwrap().unwrap();
         assert_eq!(login.disabled, round % 2 == 0);
         assert_eq!(login.offline, u32::from(round) + 1);
     }
     f.stores.accounts.remove(name.as_ref()).await.unwrap();
-    assert_eq!(f.stores.logins.login(name.as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.logins.secrets(name.as_ref()).await.unwrap(), None);
 }
 
 pub async fn large_rosters_come_whole(f: Fixture) {
@@ -65,12 +67,51 @@ pub async fn large_rosters_come_whole(f: Fixture) {
         items.push(BulkItem { contact, name, groups, subscription });
     }
     f.stores.roster.put_bulk(vec![BulkRoster { owner: ann, items: items.clone() }]).await.unwrap();
-    let login = f.stores.logins.login(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
+    let login = f.stores.logins.login(ann).await.unwrap().unwrap();
+    assert!(crate::roster::is_large(&login.roster));
     assert_eq!(login.roster.len(), 1500);
+    assert_eq!(login.roster_version, f.stores.roster.get(ann).await.unwrap().version);
     items.sort_by_key(|item| item.contact);
     for (got, put) in login.roster.iter().zip(&items) {
         assert_eq!((got.contact, &got.name, &got.groups), (put.contact, &put.name, &put.groups));
     }
+}
+
+pub async fn rosters_beyond_reason_are_not_read(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let mut items = Vec::new();
+    for n in 0..70 {
+        let contact = f.stores.addresses.number(&jid(&format!("contact{n}@example.com"))).await.unwrap();
+        let name = Some("x".repeat(1 << 20));
+        items.push(BulkItem { contact, name, groups: vec![], subscription: Subscription::IN_ROSTER });
+    }
+    f.stores.roster.put_bulk(vec![BulkRoster { owner: ann, items }]).await.unwrap();
+    assert_eq!(f.stores.logins.login(ann).await.unwrap_err().kind, ErrorKind::TooLarge);
+    assert_eq!(f.stores.roster.get(ann).await.unwrap_err().kind, ErrorKind::TooLarge);
+    assert_eq!(f.stores.roster.size(ann).await.unwrap().contacts, 70);
+    // It can still be made smaller, one entry at a time.
+    for n in 0..10 {
+        let contact = jid(&format!("contact{n}@example.com"));
+        f.stores.roster.change(ann, &contact, Box::new(|_| Change::Delete)).await.unwrap();
+    }
+    assert_eq!(f.stores.logins.login(ann).await.unwrap().unwrap().roster.len(), 60);
+}
+
+pub async fn what_proves_a_client_is_apart_from_what_a_session_needs(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let name = jid("ann@example.org");
+    assert!(f.stores.tokens.change_tokens(name.as_ref(), Box::new(|_| Some(b"t".to_vec()))).await.unwrap());
+    let secrets = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
+    assert_eq!((secrets.id, &secrets.tokens[..]), (ann, &b"t"[..]));
+    // A number without an account, and both questions at once.
+    let ghost = f.stores.addresses.number(&jid("ghost@example.org")).await.unwrap();
+    assert_eq!(f.stores.logins.login(ghost).await.unwrap(), None);
+    let logins = all((0..100).map(|n| f.stores.logins.login(if n % 2 == 0 { ann } else { ghost })).collect());
+    let secrets = all((0..100).map(|_| f.stores.logins.secrets(name.as_ref())).collect());
+    for (n, login) in logins.await.into_iter().enumerate() {
+        assert_eq!(login.unwrap().is_some(), n % 2 == 0);
+    }
+    assert!(secrets.await.into_iter().all(|secrets| secrets.unwrap().unwrap().id == ann));
 }
 
 pub async fn many_at_once_get_their_own(f: Fixture) {
@@ -80,7 +121,7 @@ pub async fn many_at_once_get_their_own(f: Fixture) {
         names.push(jid(&format!("user{n}@example.org")));
         names.push(jid(&format!("nobody{n}@example.org")));
     }
-    let got = all(names.iter().map(|name| f.stores.logins.login(name.as_ref())).collect()).await;
+    let got = all(names.iter().map(|name| f.stores.logins.secrets(name.as_ref())).collect()).await;
     for (name, got) in names.iter().zip(got) {
         let expected = name.local().filter(|local| local.starts_with("user"));
         let got = got.unwrap().map(|login| String::from_utf8(login.credentials).unwrap());
@@ -91,7 +132,7 @@ pub async fn many_at_once_get_their_own(f: Fixture) {
 pub async fn the_same_account_many_times_at_once(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let name = jid("ann@example.org");
-    let got = all((0..50).map(|_| f.stores.logins.login(name.as_ref())).collect()).await;
+    let got = all((0..50).map(|_| f.stores.logins.secrets(name.as_ref())).collect()).await;
     assert!(got.into_iter().all(|login| login.unwrap().unwrap().id == ann));
 }
 
@@ -100,7 +141,7 @@ pub async fn unusual_bytes_of_credentials(f: Fixture) {
     account(&f.stores, "ann").await;
     for credentials in [vec![], vec![0], (0..=255).collect(), vec![0xff; 5000]] {
         f.stores.accounts.set_credentials(name.as_ref(), &credentials).await.unwrap();
-        let login = f.stores.logins.login(name.as_ref()).await.unwrap().unwrap();
+        let login = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
         assert_eq!(login.credentials, credentials);
     }
 }

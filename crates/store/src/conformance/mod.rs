@@ -37,7 +37,7 @@ use std::task::{Context, Poll, Waker};
 use base::{BoxFuture, ManualClock};
 use jid::Jid;
 
-use crate::{AddressId, RosterItem, Stores, Subscription};
+use crate::{AddressId, Login, RosterItem, Stores, Subscription};
 
 /// What a case works on.
 pub struct Fixture {
@@ -93,6 +93,12 @@ pub fn jid(text: &str) -> Jid {
 /// An account of this name at `example.org`.
 pub async fn account(stores: &Stores, name: &str) -> AddressId {
     stores.accounts.create(&jid(&format!("{name}@example.org")), name.as_bytes()).await.unwrap()
+}
+
+/// What a login of this account reads after its proof.
+pub async fn login(stores: &Stores, account: &Jid) -> Login {
+    let id = stores.logins.secrets(account.as_ref()).await.unwrap().unwrap().id;
+    stores.logins.login(id).await.unwrap().unwrap()
 }
 
 /// An entry with a state, as a change closure would make it.
@@ -169,7 +175,8 @@ macro_rules! conformance_suite {
             many_numbers_come_in_the_order_of_the_input,
             numbers_of_removed_accounts_stay, resolves_more_than_one_statement_takes);
         $crate::conformance_suite!(@ $backend, logins: unknown_account_is_nothing, brings_everything,
-            sees_every_write, large_rosters_come_whole, many_at_once_get_their_own,
+            sees_every_write, large_rosters_come_whole, rosters_beyond_reason_are_not_read,
+            many_at_once_get_their_own, what_proves_a_client_is_apart_from_what_a_session_needs,
             the_same_account_many_times_at_once, unusual_bytes_of_credentials);
         $crate::conformance_suite!(@ $backend, offline: comes_back_in_order, numbers_are_never_used_again,
             limit_answers_full, limit_counts_each_account_alone, expired_messages_make_room,

@@ -13,7 +13,7 @@ async fn put(stores: &Stores, bytes: &[u8]) {
 }
 
 async fn tokens(stores: &Stores) -> Vec<u8> {
-    stores.logins.login(jid("ann@example.org").as_ref()).await.unwrap().unwrap().tokens
+    stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap().unwrap().tokens
 }
 
 pub async fn closure_sees_what_is_there(f: Fixture) {
@@ -111,7 +111,7 @@ pub async fn upgraded_credentials_keep_tokens(f: Fixture) {
     assert!(!upgrade(b"", b"lost").await.unwrap());
     assert!(upgrade(b"ann", b"better").await.unwrap());
     assert!(!upgrade(b"ann", b"late").await.unwrap(), "somebody was first");
-    let login = f.stores.logins.login(ann.as_ref()).await.unwrap().unwrap();
+    let login = f.stores.logins.secrets(ann.as_ref()).await.unwrap().unwrap();
     assert_eq!((&login.credentials[..], &login.tokens[..]), (&b"better"[..], &b"token"[..]));
     let nobody = jid("bob@example.org");
     assert!(!f.stores.accounts.upgrade_credentials(nobody.as_ref(), b"", b"x").await.unwrap());

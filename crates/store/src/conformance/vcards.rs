@@ -76,7 +76,7 @@ pub async fn large_cards_are_refused(f: Fixture) {
 pub async fn the_photos_hash_comes_with_the_login(f: Fixture) {
     let ann = jid("ann@example.org");
     account(&f.stores, "ann").await;
-    let photo = || async { f.stores.logins.login(ann.as_ref()).await.unwrap().unwrap().photo };
+    let photo = || async { super::login(&f.stores, &ann).await.photo };
     assert_eq!(photo().await, None);
     for hash in [Some([7; 20]), Some([0; 20]), None, Some([255; 20])] {
         let card = Some(b"x".to_vec());

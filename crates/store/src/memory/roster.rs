@@ -2,19 +2,25 @@
 use jid::{Jid, JidRef};
 
 use super::{Memory, no_account, ready};
-use crate::roster::shown_differs;
+use crate::roster::{ROSTER_BYTES, shown_differs, too_large};
 use crate::{
     AddressId, BulkRoster, Change, ChangeFn, Changed, Fut, Roster, RosterEntry, RosterItem, RosterSize,
-    RosterSnapshot, Subscription,
+    RosterSnapshot, StoreError, Subscription,
 };
+
+/// All entries, unless they are too many to be read.
+pub(super) fn whole(entry: &super::Entry) -> Result<Vec<RosterItem>, StoreError> {
+    if entry.roster.values().map(RosterItem::weight).sum::<u64>() > ROSTER_BYTES {
+        return Err(too_large());
+    }
+    Ok(entry.roster.values().cloned().collect())
+}
 
 impl Roster for Memory {
     fn get(&self, owner: AddressId) -> Fut<'_, RosterSnapshot> {
         let state = self.state.lock();
-        ready(state.accounts.get(&owner).ok_or_else(no_account).map(|entry| RosterSnapshot {
-            version: entry.version,
-            items: entry.roster.values().cloned().collect(),
-        }))
+        let entry = state.accounts.get(&owner).ok_or_else(no_account);
+        ready(entry.and_then(|entry| Ok(RosterSnapshot { version: entry.version, items: whole(entry)? })))
     }
 
     fn entry(&self, owner: AddressId, contact: &Jid) -> Fut<'_, RosterEntry> {

@@ -1,6 +1,8 @@
 //! Resource binding: RFC 6120 section 7.
 
 use stanza::{Element, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
+use throng_core::Principal;
+use throng_core::fault::Fault;
 use xml::{Ns, Tree, Writer};
 
 use super::{Did, Ready, Taken};
@@ -43,7 +45,8 @@ impl Connection {
         let link = self.link.clone();
         let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
         let Some(principal) = &mut state.principal else {
-            return Err(StreamCondition::NotAuthorized.into());
+            state.binding = bytes.to_vec();
+            return self.load();
         };
         // A refused resource may be followed by another try, so the roster stays here until one is bound.
         match node.bind(principal, wanted.as_deref(), &link) {
@@ -59,16 +62,56 @@ impl Connection {
         }
     }
 
+    /// Reads what a session begins with, now that the client has proved who it is and wants one.
+    pub(super) fn load(&mut self) -> Taken {
+        let node = self.service.node.clone();
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        let Some(identity) = state.identity.clone() else {
+            return Err(StreamCondition::NotAuthorized.into());
+        };
+        state.work = Some(Box::pin(async move { Ready::Loaded(node.load(identity).await) }));
+        Ok(Did::Waits)
+    }
+
+    /// The store has answered.
+    pub(super) fn loaded(&mut self, done: Result<Option<Principal>, Fault>) -> Taken {
+        let Some(state) = self.state() else { return Ok(Did::Waits) };
+        let waiting = std::mem::take(&mut state.binding);
+        match done {
+            Ok(Some(principal)) => state.principal = Some(principal),
+            Ok(None) => {
+                return Err(StreamError::new(StreamCondition::NotAuthorized)
+                    .text("the account was removed or disabled"));
+            }
+            Err(fault) => {
+                tracing::warn!(cause = %fault.cause, "a session could not be read from the store");
+                if waiting.is_empty() {
+                    // Success is due; the client may bind as in RFC 6120 when the store is back.
+                    return self.begin_session(None);
+                }
+                let client = xml::Scope::client();
+                let limits = self.service.node.limits().negotiation();
+                let Ok(Element::Stanza(head)) = Element::read(&waiting, &client, &limits) else {
+                    return Err(StreamCondition::InternalServerError.into());
+                };
+                let error = StanzaError::new(StanzaCondition::ResourceConstraint)
+                    .text("the account cannot be read; try again later");
+                return Ok(Did::Said(error.reply(&waiting, &head, None, None).unwrap_or_default()));
+            }
+        }
+        if waiting.is_empty() { self.bind_inline() } else { self.bind(&waiting) }
+    }
+
     /// Instead of binding a resource the client goes on with a lost stream: XEP-0198 section 5.
     pub(super) fn resume(&mut self, bytes: &[u8]) -> Taken {
         let limits = self.service.node.limits().negotiation();
         let tree = Tree::parse(bytes, &self.scope, &limits)?;
         let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
-        let Some(principal) = &state.principal else {
+        let Some(identity) = &state.identity else {
             return Err(StreamCondition::NotAuthorized.into());
         };
-        let account = principal.jid.as_ref();
-        let resumed = sm::resume(&self.service.node, &principal.host, account, tree.root());
+        let account = identity.jid.as_ref();
+        let resumed = sm::resume(&self.service.node, &identity.host, account, tree.root());
         state.work = Some(Box::pin(async move { Ready::Resume(resumed.await) }));
         Ok(Did::Waits)
     }

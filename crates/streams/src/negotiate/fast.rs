@@ -1,7 +1,7 @@
 //! Logins with tokens: XEP-0484 (0.2.0). What a token is, and what is kept of it, is in `sasl::tokens`.
 //!
 //! A client that has a token needs one message: `<authenticate/>` with the proof, sent together with the stream header. It
-//! costs one look-up in the store and no write, unless the token is used for the first time, is due for rotation, or is
+//! costs the two look-ups of any login and no write, unless the token is used for the first time, is due for rotation, or is
 //! given back.
 //!
 //! **Replays.** There is no TLS early data here (`tls-0rtt` is not offered), so `count` is not kept. What was recorded of an
@@ -156,11 +156,11 @@ impl Connection {
         let seconds = |key: &str| u32::try_from(hours(key)).unwrap_or(u32::MAX);
         let clients = host.options(MODULE).map_or(0, |o| o.int("clients"));
         let Some(state) = self.state() else { return Ok(Did::Waits) };
-        let (Some(principal), Some(request)) = (&state.principal, &mut state.request) else {
+        let (Some(identity), Some(request)) = (&state.identity, &mut state.request) else {
             return self.finish_sasl2();
         };
         let client = request.user_agent.as_deref().map(ClientId::new);
-        let Some(client) = client.filter(|_| !principal.ephemeral) else { return self.finish_sasl2() };
+        let Some(client) = client.filter(|_| !identity.ephemeral) else { return self.finish_sasl2() };
         let right = request.fast.as_ref().and_then(|f| f.right.as_ref());
         let invalidate = right.is_some() && request.fast.as_ref().is_some_and(|f| f.invalidate);
         let wanted = request.request_token.filter(|wanted| offered(&binding).any(|m| m == *wanted));
@@ -173,7 +173,7 @@ impl Connection {
             return self.finish_sasl2();
         }
         if let Some(slot) = &issue {
-            let text = service.tokens.text(principal.jid.as_str(), client, slot);
+            let text = service.tokens.text(identity.jid.as_str(), client, slot);
             let expiry = stanza::payload::time::utc(u64::from(slot.expires) * 1000, false);
             Writer::new(&mut request.token)
                 .start("token")
@@ -190,7 +190,7 @@ impl Connection {
             clients: usize::try_from(clients).unwrap_or(1),
             now,
         };
-        let owner = principal.jid.clone();
+        let owner = identity.jid.clone();
         state.work = Some(Box::pin(async move {
             let gone = Arc::new(AtomicBool::new(false));
             let tell = gone.clone();

@@ -128,7 +128,8 @@ impl Connection {
 
     /// A slow step came back.
     pub(super) fn login_ready(&mut self, done: Ready) -> Taken {
-        let decoy = self.service.decoy.clone();
+        let service = self.service.clone();
+        let (decoy, decoy_text) = (&service.decoy, &service.decoy_text);
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         match done {
             Ready::Credentials(Err(fault))
@@ -139,10 +140,12 @@ impl Connection {
                 self.failed_login(Failure::TemporaryAuthFailure, "storage")
             }
             Ready::Credentials(Ok(found)) => {
-                let stored = found.as_ref().and_then(|f| Credentials::decode(&f.credentials).ok());
-                state.found = found;
+                // Read for nobody, too, so that the work does not tell who exists.
+                let text = found.as_ref().map_or(decoy_text, |found| &found.credentials);
+                let stored = Credentials::decode(text).ok().filter(|_| found.is_some());
+                state.found = found.map(|found| Found { tokens: Vec::new(), ..found });
                 let Some(exchange) = &mut state.exchange else { return Ok(Did::Waits) };
-                let step = exchange.credentials(stored.as_ref(), &decoy, &state.claimed);
+                let step = exchange.credentials(stored.as_ref(), decoy, &state.claimed);
                 self.step(step)
             }
             Ready::Password(Ok((found, right))) => {
@@ -159,6 +162,7 @@ impl Connection {
                 None => self.failed_login(Failure::NotAuthorized, "no account"),
             },
             Ready::Token(Ok(found)) => self.token_found(found),
+            Ready::Loaded(done) => self.loaded(done),
             Ready::Early(bytes) => Ok(Did::Said(bytes)),
             Ready::Resume(answer) => self.resume_ready(answer),
             Ready::TokensChanged(done) => self.tokens_changed(done),
@@ -175,7 +179,7 @@ impl Connection {
         let mechanism = state.exchange.as_ref().map(Exchange::mechanism);
         state.mechanism = mechanism.map_or("none", Mechanism::name);
         if mechanism == Some(Mechanism::Anonymous) {
-            state.principal = node.guest(host);
+            state.identity = node.guest(host);
             return self.success();
         }
         // A certificate is no secret that is guessed.
@@ -211,7 +215,7 @@ impl Connection {
                 if let Some(request) = &mut state.request {
                     request.credentials = found.credentials;
                 }
-                state.principal = Some(found.principal);
+                state.identity = Some(found.identity);
                 self.success()
             }
             None => self.failed_login(Failure::NotAuthorized, "no account"),
@@ -253,7 +257,7 @@ impl Connection {
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         let chosen = state.exchange.as_ref().map(|exchange| exchange.mechanism().name());
         node.metrics.login_failures.inc([chosen.unwrap_or(state.mechanism), failure.condition()]);
-        let user = state.found.as_ref().map(|f| f.principal.jid.to_string()).unwrap_or_default();
+        let user = state.found.as_ref().map(|f| f.identity.jid.to_string()).unwrap_or_default();
         tracing::info!(%peer, user, condition = failure.condition(), reason, "login failed");
         state.forget_login();
         // XEP-0509 section 2.2: "without prejudice".

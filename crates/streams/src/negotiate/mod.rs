@@ -30,7 +30,7 @@ use net::{Event, Scratch, Transport};
 use stanza::{StreamCondition, StreamError};
 use throng_core::fault::Fault;
 use throng_core::session::flags;
-use throng_core::{Found, Host, Principal};
+use throng_core::{Found, Host, Identity, Principal};
 use xml::{Ns, Reader};
 
 use crate::c2s::{Connection, Next, Phase};
@@ -93,8 +93,14 @@ pub(crate) struct Negotiation {
     pub(crate) mechanism: &'static str,
     /// The address that the client claims, normalised; the user name itself where it cannot be one.
     pub(crate) claimed: String,
+    /// The account, until its secret is proved.
     pub(crate) found: Option<Found>,
+    /// Who has proved who it is.
+    pub(crate) identity: Option<Identity>,
+    /// What its session begins with. Read when a resource is wanted, since a resumption needs none of it.
     pub(crate) principal: Option<Principal>,
+    /// The request for a resource that waits for it.
+    pub(crate) binding: Vec<u8>,
     /// What the login waits for.
     pub(crate) work: Option<BoxFuture<'static, Ready>>,
     /// Additional data with success, while the account is looked up.
@@ -125,7 +131,9 @@ impl Negotiation {
             mechanism: "none",
             claimed: String::new(),
             found: None,
+            identity: None,
             principal: None,
+            binding: Vec::new(),
             work: None,
             additional: None,
             authenticated: false,
@@ -150,6 +158,7 @@ impl Negotiation {
         self.exchange = None;
         self.request = None;
         self.found = None;
+        self.identity = None;
         self.principal = None;
         self.additional = None;
         self.claimed.clear();
@@ -408,6 +417,8 @@ pub(crate) enum Ready {
     Account(Result<Option<Found>, Fault>),
     /// The account, with its tokens.
     Token(Result<Option<Found>, Fault>),
+    /// What the session begins with.
+    Loaded(Result<Option<Principal>, Fault>),
     /// What became of a change of tokens.
     TokensChanged(Result<fast::Changed, Fault>),
     /// Whether better keys are stored.

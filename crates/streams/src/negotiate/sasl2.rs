@@ -155,15 +155,28 @@ impl Connection {
         self.authenticated();
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         let resume = state.request.as_mut().and_then(|r| r.resume.take());
-        if let (Some(bytes), Some(principal)) = (resume, &state.principal) {
+        if let (Some(bytes), Some(identity)) = (resume, &state.identity) {
             let scope = xml::Scope::client();
             if let Ok(tree) = Tree::parse(&bytes, &scope, &xml::Limits::DEFAULT) {
-                let resumed = sm::resume(&node, &principal.host, principal.jid.as_ref(), tree.root());
+                let resumed = sm::resume(&node, &identity.host, identity.jid.as_ref(), tree.root());
                 state.work = Some(Box::pin(async move { Ready::Resume(resumed.await) }));
                 return Ok(Did::Waits);
             }
         }
-        self.begin_session()
+        self.bind_or_not()
+    }
+
+    /// What the session begins with is read only if one is wanted here.
+    fn bind_or_not(&mut self) -> Taken {
+        let bind2 = self.state().is_some_and(|state| state.offers(super::bind2::MODULE));
+        let wanted = self.state().and_then(|s| s.request.as_ref()).is_some_and(|r| r.bind.is_some());
+        if bind2 && wanted { self.load() } else { self.begin_session(None) }
+    }
+
+    /// It was read.
+    pub(super) fn bind_inline(&mut self) -> Taken {
+        let bind = self.state().and_then(|s| s.request.as_mut()).and_then(|r| r.bind.take());
+        self.begin_session(bind)
     }
 
     /// The old stream has let go of its session, or there was none.
@@ -178,24 +191,22 @@ impl Connection {
                 if let Some(request) = self.state().and_then(|s| s.request.as_mut()) {
                     request.not_resumed = bytes;
                 }
-                self.begin_session()
+                self.bind_or_not()
             }
             sm::Answer::Ended(error) => Err(error),
         }
     }
 
-    /// Binds, if that was asked for, and says so.
-    fn begin_session(&mut self) -> Taken {
-        let (bind, user_agent) = match self.state().and_then(|s| s.request.as_mut()) {
-            Some(request) => (request.bind.take(), request.user_agent.take()),
-            None => (None, None),
-        };
+    /// Binds, if that was asked for and can be done, and says so.
+    pub(super) fn begin_session(&mut self, bind: Option<BindRequest>) -> Taken {
+        let request = self.state().and_then(|s| s.request.as_mut());
+        let user_agent = request.and_then(|request| request.user_agent.take());
         let mut results = match self.state().and_then(|s| s.request.as_mut()) {
             Some(request) => std::mem::take(&mut request.not_resumed),
             None => Vec::new(),
         };
         let session = bind.and_then(|bind| self.bind2(&bind, user_agent.as_deref(), &mut results));
-        let own = self.state().and_then(|s| s.principal.as_ref()).map(|p| p.jid.as_str().to_owned());
+        let own = self.state().and_then(|s| s.identity.as_ref()).map(|i| i.jid.as_str().to_owned());
         let identity = session.as_ref().map_or(own.unwrap_or_default(), |s| s.full().as_str().to_owned());
         let mut out = self.success_sasl2(&identity, &results);
         match session {

@@ -110,7 +110,7 @@ impl Connection {
         let node = self.service.node.clone();
         let salted = root.child("hash", Ns::ScramUpgrade).map(|h| ::sasl::text::sasl2(&h.text()));
         let Some(state) = self.state() else { return Ok(Did::Waits) };
-        let jid = state.principal.as_ref().map(|p| p.jid.clone());
+        let jid = state.identity.as_ref().map(|i| i.jid.clone());
         let Some(request) = state.request.as_mut() else { return Ok(Did::Waits) };
         let salted = match salted {
             Some(Ok(salted)) => salted,

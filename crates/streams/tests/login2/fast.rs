@@ -74,7 +74,7 @@ async fn a_reconnect_is_one_flight_one_answer_one_look_up_and_no_write() {
             HtMechanism::Unbound => vec![],
         };
         assert_eq!(data, sasl::ht::responder(&token, &bound_to).expose());
-        assert_eq!(wire.store_calls(), ["logins.login"], "{mechanism:?}");
+        assert_eq!(wire.store_calls(), ["logins.secrets", "logins.login"], "{mechanism:?}");
     }
 }
 
@@ -209,7 +209,7 @@ async fn section_3_5_rotation() {
     wire.clock.advance(1000);
     wire.store_calls();
     let lost = token(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
-    assert_eq!(wire.store_calls(), ["logins.login", "tokens.change_tokens"]);
+    assert_eq!(wire.store_calls(), ["logins.secrets", "tokens.change_tokens"]);
     // The connection broke before it arrived: the old one is still good, and there is another new one.
     let second = token(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
     assert_ne!(lost, second);
@@ -293,7 +293,7 @@ async fn clients_with_tokens_are_bounded() {
         assert!(token(&succeeds(&mut client).await.0).is_some());
     }
     assert_eq!(login(&wire, HtMechanism::Unbound, &first, "").await.unwrap_err(), "not-authorized");
-    let found = wire.stores.logins.login(wire.address("juliet").as_ref()).await.unwrap().unwrap();
+    let found = wire.stores.logins.secrets(wire.address("juliet").as_ref()).await.unwrap().unwrap();
     assert_eq!(sasl::Tokens::decode(&found.tokens).unwrap().clients(), 3);
 }
 

@@ -117,8 +117,11 @@ async fn a_token_resumes_too() {
     let (mut client, _) = encrypted(&wire).await;
     let proof = sasl::client::hashed_token("juliet", &token, &[]);
     let more = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>{}", resume(&id, 0));
+    wire.store_calls();
     client.send(authenticate("HT-SHA-256-NONE", &proof, &more)).await;
     let answer = client.element().await;
     assert!(answer.has("<resumed xmlns='urn:xmpp:sm:3'"), "{}", answer.0);
+    let calls = wire.store_calls();
+    assert!(!calls.contains(&"logins.login"), "the session has its roster: {calls:?}");
     assert_eq!(identity(&answer), identity(&success));
 }

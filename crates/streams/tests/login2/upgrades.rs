@@ -15,7 +15,7 @@ async fn imported() -> Wire {
 }
 
 async fn stored(wire: &Wire) -> Credentials {
-    let login = wire.stores.logins.login(wire.address("juliet").as_ref()).await.unwrap().unwrap();
+    let login = wire.stores.logins.secrets(wire.address("juliet").as_ref()).await.unwrap().unwrap();
     Credentials::decode(&login.credentials).unwrap()
 }
 

@@ -144,7 +144,8 @@ impl Bench {
     pub(super) fn look_up(&self, name: &str) -> Principal {
         let jid = Jid::parse(&format!("{name}@capulet.com")).unwrap();
         let host = self.node.host("capulet.com").unwrap();
-        self.tasks.wait(self.node.look_up(host, jid)).unwrap().unwrap().principal
+        let found = self.tasks.wait(self.node.look_up(host, jid)).unwrap().unwrap();
+        self.tasks.wait(self.node.load(found.identity)).unwrap().unwrap()
     }
     pub(super) fn bind(&self, mut principal: Principal, resource: &str) -> Arc<Session> {
         self.node.bind(&mut principal, Some(resource), &Arc::new(Link::new())).unwrap()

@@ -65,7 +65,7 @@ fn section_4_2_initial_presence_reaches_subscribers_and_the_own_resources() {
 fn a_login_makes_no_call_to_the_store() {
     let engine = verona();
     let juliet = engine.connect(JULIET, "balcony");
-    assert_eq!(engine.store_calls(), ["logins.login"]);
+    assert_eq!(engine.store_calls(), ["logins.secrets", "logins.login"]);
     juliet.send("<iq id='r' type='get'><query xmlns='jabber:iq:roster'/></iq>");
     juliet.send("<presence/>");
     juliet.send("<presence><show>away</show><priority>1</priority></presence>");
