@@ -166,6 +166,26 @@ impl Frame {
             Kind::Presence(_) => Class::Presence,
         }
     }
+    /// The stanza without the children for which this is true; `None` if there are none of them.
+    ///
+    /// # Errors
+    /// If it cannot be read: it may have such children then.
+    pub fn without(&self, gone: impl Fn(&xml::Node<'_>) -> bool) -> Result<Option<Frame>, xml::Error> {
+        let tree = self.tree()?;
+        let gone: Vec<_> = tree.root().child_elements().filter(gone).map(|n| n.range()).collect();
+        if gone.is_empty() {
+            return Ok(None);
+        }
+        let bytes = self.bytes();
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut at = 0;
+        for range in gone {
+            out.extend_from_slice(&bytes[at..range.start]);
+            at = range.end;
+        }
+        out.extend_from_slice(&bytes[at..]);
+        Frame::read(&out).map(Some).ok_or(xml::Error::NotWellFormed("a stanza without some of its children"))
+    }
     /// A tree over the bytes, for features that read payloads.
     ///
     /// # Errors

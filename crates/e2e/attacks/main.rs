@@ -33,6 +33,7 @@ mod disguised_names;
 mod forged_carbon;
 mod forged_client_address;
 mod forged_log_line;
+mod forged_delay;
 mod forged_sender;
 mod http2_floods;
 mod http_path_traversal;

@@ -13,6 +13,7 @@ pub mod bind2;
 pub mod blocking;
 pub mod caps;
 pub mod carbons;
+pub mod claims;
 pub mod client_state;
 pub mod contact;
 pub mod disco;

@@ -43,6 +43,8 @@ pub static ALL: &[&Feature] = &[
     &crate::adhoc::FEATURE,
     &crate::statistics::FEATURE,
     &crate::registration::FEATURE,
+    // What nobody may claim is gone before anybody reads it.
+    &crate::claims::FEATURE,
     // First on the way of every message: what is archived, stored and delivered carries the id.
     &crate::stanza_id::FEATURE,
     // Copies are made of what is not refused, with the ids that it got.

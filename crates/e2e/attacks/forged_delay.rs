@@ -1,0 +1,51 @@
+//! A delay that somebody else's server is said to have noted.
+//!
+//! Done: a contact sends messages and presence with `<delay/>` (XEP-0203), with its forerunner of `jabber:x:delay` (XEP-0091)
+//! by the domain or by another user of it, so that its client shows words of today as words
+//! of long ago, below what was said since; and with elements that only rooms and archives write.
+//!
+//! Rule: XEP-0203 section 2 has the entity that delayed a stanza write its address as `from`; XEP-0421 section 3 and XEP-0313
+//! section 5.1 likewise. Clients believe them for that address.
+//!
+//! Right: no such element by an address of this server arrives unless it is the sender's own or the server wrote it.
+
+use crate::support::{Way, friends, read};
+
+#[tokio::test]
+async fn nothing_arrives_that_claims_to_be_noted_by_this_server() {
+    for way in Way::ALL {
+        let wire = way.wire();
+        let (mut romeo, mut juliet) = friends(&wire).await;
+        let stamp = "stamp='2002-09-10T23:08:25Z'";
+        let mut forged = Vec::new();
+        for from in ["example.com", "EXAMPLE.com", "juliet@example.com", "juliet@example.com/x"] {
+            forged.push(format!("<delay xmlns='urn:xmpp:delay' from='{from}' {stamp}/>"));
+            forged.push(format!("<d:delay xmlns:d='urn:xmpp:delay' {stamp} from='{from}'>text</d:delay>"));
+            forged.push(format!("<x xmlns='jabber:x:delay' from='{from}' stamp='20020910T23:08:25'/>"));
+        }
+        forged.push("<occupant-id xmlns='urn:xmpp:occupant-id:0' id='1'/>".into());
+        forged.push(
+            "<result xmlns='urn:xmpp:mam:2' id='1'><forwarded xmlns='urn:xmpp:forward:0'/></result>".into(),
+        );
+        for (n, claim) in forged.iter().enumerate() {
+            for to in ["juliet@example.com", "juliet@example.com/balcony"] {
+                romeo
+                    .send(format!(
+                        "<message to='{to}' type='chat' id='{n}'><body>now</body>{claim}</message>"
+                    ))
+                    .await;
+            }
+            romeo.send(format!("<presence id='{n}'>{claim}</presence>")).await;
+        }
+        romeo.sync().await;
+        let seen = juliet.sync().await;
+        let arrived = seen.iter().filter(|seen| seen.name() == "message").count();
+        assert_eq!(arrived, 2 * forged.len(), "{way:?}: they arrive without it");
+        for seen in seen {
+            read(&seen.0);
+            for part in ["delay", "occupant-id", "urn:xmpp:mam"] {
+                assert!(!seen.0.contains(part), "{way:?}: {}", seen.0);
+            }
+        }
+    }
+}
