@@ -93,7 +93,7 @@ macro_rules! scenarios {
 mod accepted {
     use super::compare;
 
-    scenarios!(true: simple legacy roster csv variables loops tls starttls register phases global change_type ignored
+    scenarios!(true: simple legacy published roster csv variables loops tls starttls register phases global change_type ignored
         options thinktime thinktime_override presence anonymous included bosh over_websocket);
 
     #[test]

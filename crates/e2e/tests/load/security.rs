@@ -32,3 +32,40 @@ fn a_mode_that_the_listener_refuses_is_named_with_what_it_offers() {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
 }
+
+/// Four sessions as in the example of Tsung's distribution: XEP-0078 with a password, and two kinds of digest.
+const TSUNG: &str = include_str!("../../../loadgen/tests/tsung/published.xml");
+
+#[test]
+fn the_example_of_tsungs_distribution_runs_as_it_is() {
+    let _turn = turn();
+    let node = Node::start_secure("load-tsung", 40);
+    node.plan("jabber.xml", TSUNG);
+    let words = [
+        "jabber.xml",
+        "-n",
+        "12",
+        "--time-scale",
+        "60",
+        "--user-prefix",
+        "u",
+        "--first",
+        "0",
+        "--count",
+        "40",
+    ];
+    let output = node.load("out", &words).output().expect("it starts");
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for part in [
+        "session by digest is left out: this version does not run digest logins of XEP-0078",
+        "session by SIP digest is left out: this version does not run SIP digest logins",
+        "Logins: STARTTLS, TLSv1.3, PLAIN",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let run = Run::read(&node.folder.join("out"));
+    assert!(run.count("logins") > 0 && run.count("login_errors") == 0, "{}", run.told());
+    assert_eq!(run.count("users_finished"), run.count("users_started"), "{}", run.told());
+    assert!(run.timing("roster", "count") > 0, "{}", run.told());
+}

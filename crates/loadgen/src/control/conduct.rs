@@ -361,6 +361,7 @@ impl Conductor {
             && (now >= until || self.nothing_under_way())
         {
             self.stage = Stage::Closing(now + PATIENCE_US);
+            self.merger.run.about.closing = Some(self.second(now));
             self.tell(&Command::Close);
         }
         if let Stage::Closing(until) = self.stage {

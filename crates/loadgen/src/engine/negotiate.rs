@@ -16,7 +16,7 @@ use super::user::{Features, LOGGED_IN, MANAGEABLE, PAUSED, SESSION_OPEN, Wait};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
 use crate::plan::{AccountSource, Text, Transport};
-use crate::sasl::{Binding, Exchange, Mechanism, SaslError, choose, from_base64, to_base64};
+use crate::sasl::{Binding, Exchange, Mechanism, SaslError, can_bind, choose, from_base64, to_base64};
 
 const SASL: &str = "urn:ietf:params:xml:ns:xmpp-sasl";
 const SM: &str = "urn:xmpp:sm:3";
@@ -116,7 +116,10 @@ impl Engine {
         };
         let login = user.login();
         let offered = login.features.mechanisms.iter().map(String::as_str);
-        let Some(choice) = choose(offered, &wanted, exporter.is_some() || end_point.is_some()) else {
+        let types: Option<Vec<&str>> =
+            login.features.bindings.as_ref().map(|types| types.iter().map(String::as_str).collect());
+        let can_bind = can_bind(exporter.is_some(), end_point.is_some(), types.as_deref(), &wanted);
+        let Some(choice) = choose(offered, &wanted, can_bind) else {
             let wanted: Vec<&str> = wanted.iter().map(|mechanism| mechanism.name()).collect();
             let detail = match wanted.as_slice() {
                 [] => "the server offers no SASL mechanism that the generator speaks".to_owned(),
@@ -124,8 +127,6 @@ impl Engine {
             };
             return self.login_failed(slot, "login:no-mechanism", &detail);
         };
-        let types: Option<Vec<&str>> =
-            login.features.bindings.as_ref().map(|types| types.iter().map(String::as_str).collect());
         let binding = if matches!(choice.mechanism, Mechanism::Scram(..)) {
             choice.binding(exporter, end_point, types.as_deref())
         } else {
@@ -164,6 +165,14 @@ impl Engine {
                 (name, self.names.password(account))
             }
         }
+    }
+
+    /// The server has SASL and does not offer logins of XEP-0078, which are then not tried: before SASL it answers any
+    /// stanza with the end of the stream (RFC 6120 section 4.9.3.12).
+    pub(super) fn wants_sasl(&self, slot: u32) -> bool {
+        let user = &self.users[slot as usize];
+        let features = user.login.as_ref().map(|login| &login.features);
+        !user.is(LOGGED_IN) && features.is_some_and(|f| !f.legacy && !f.mechanisms.is_empty())
     }
 
     /// XEP-0078 (2.5) section 3.1 with the password in the clear, in one request.
@@ -461,6 +470,7 @@ fn read_features(bytes: &[u8], scope: &Scope) -> Result<Features, xml::Error> {
                     features.mechanisms.push(mechanism.text().trim().to_owned());
                 }
             }
+            ("http://jabber.org/features/iq-auth", "auth") => features.legacy = true,
             ("urn:xmpp:sasl-cb:0", "sasl-channel-binding") => {
                 let types = child
                     .child_elements()

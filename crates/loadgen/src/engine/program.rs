@@ -25,6 +25,8 @@ pub(crate) enum Op {
     },
     Bind {
         resource: Option<&'static Text>,
+        /// Only where the login before it was one of SASL in the place of XEP-0078.
+        unless_bound: bool,
     },
     Raw(Box<RawOp>),
     WaitFor {
@@ -78,6 +80,8 @@ pub(crate) struct RawOp {
     pub(crate) captures: Vec<(&'static str, Regex)>,
     /// The text begins like a request, so its answer is measured as one.
     pub(crate) request: bool,
+    /// It asks for the fields of a login of XEP-0078 (section 3.1), which only some servers still know.
+    pub(crate) legacy: bool,
 }
 
 /// What raw text waits for.
@@ -148,14 +152,20 @@ impl Compiler {
             Step::Authenticate { mechanisms, credentials } => {
                 self.ops.push(Op::Authenticate { mechanisms, credentials: credentials.as_ref() });
             }
-            Step::Bind { resource } => self.ops.push(Op::Bind { resource: resource.as_ref() }),
+            Step::Bind { resource } => {
+                self.ops.push(Op::Bind { resource: resource.as_ref(), unless_bound: false });
+            }
+            Step::LegacyAuthenticate { resource, .. } => {
+                self.ops.push(Op::Step(step));
+                self.ops.push(Op::Bind { resource: Some(resource), unless_bound: true });
+            }
             Step::Login { mechanisms, resource } => {
                 self.ops.extend([Op::LoginBegin, Op::Connect]);
                 if self.security == Security::Starttls {
                     self.ops.push(Op::StartTls);
                 }
                 self.ops.push(Op::Authenticate { mechanisms, credentials: None });
-                self.ops.push(Op::Bind { resource: resource.as_ref() });
+                self.ops.push(Op::Bind { resource: resource.as_ref(), unless_bound: false });
             }
             Step::Raw { .. } => {
                 let raw = raw(step)?;
@@ -263,7 +273,11 @@ fn raw(step: &'static Step) -> Result<Option<RawOp>> {
         Ack::Match(pattern) => RawWait::Match(compile(pattern)?),
     };
     let request = matches!(xml.0.first(), Some(crate::plan::Piece::Literal(text)) if text.trim_start().starts_with("<iq"));
+    let legacy = |piece: &crate::plan::Piece| matches!(piece, crate::plan::Piece::Literal(text) if text.contains("<query xmlns='jabber:iq:auth'>"));
+    let legacy =
+        request && checks.matches.is_empty() && checks.captures.is_empty() && xml.0.iter().any(legacy);
     Ok(Some(RawOp {
+        legacy,
         xml,
         wait,
         matches: checks

@@ -97,6 +97,9 @@ impl Engine {
             [] => offers.push("no SASL mechanism".to_owned()),
             some => offers.push(some.join(", ")),
         }
+        if let Some(types) = &features.bindings {
+            offers.push(format!("channel binding {}", types.join(", ")));
+        }
         let mend = match (asked, secure, features.starttls) {
             (Security::None, false, true) if kind == "login:no-mechanism" => {
                 "; leave --security out or give --security starttls"

@@ -88,7 +88,8 @@ impl Engine {
                 self.authenticate(slot, mechanisms, *credentials);
                 return Next::Block;
             }
-            Op::Bind { resource } => {
+            Op::Bind { unless_bound: true, .. } if user.is(LOGGED_IN) => {}
+            Op::Bind { resource, .. } => {
                 self.bind(slot, *resource);
                 return Next::Block;
             }
@@ -243,7 +244,15 @@ impl Engine {
                 return Next::Go;
             }
             Step::LegacyAuthenticate { resource, credentials } => {
-                self.authenticate_legacy(slot, resource, credentials.as_ref());
+                if self.wants_sasl(slot) {
+                    // The password in the clear is the nearest to what the step does.
+                    let features = self.users[slot as usize].login.as_ref().map(|login| &login.features);
+                    let plain = features.is_some_and(|f| f.mechanisms.iter().any(|name| name == "PLAIN"));
+                    let wanted = if plain { vec!["PLAIN".to_owned()] } else { Vec::new() };
+                    self.authenticate(slot, &wanted, credentials.as_ref());
+                } else {
+                    self.authenticate_legacy(slot, resource, credentials.as_ref());
+                }
                 return Next::Block;
             }
             Step::Bounce { in_flight, duration_ms, size } => {
@@ -308,6 +317,9 @@ impl Engine {
     }
 
     fn raw(&mut self, slot: u32, raw: &RawOp) -> Next {
+        if raw.legacy && self.wants_sasl(slot) {
+            return Next::Go;
+        }
         self.send_raw(slot, raw);
         match &raw.wait {
             RawWait::None => return Next::Go,

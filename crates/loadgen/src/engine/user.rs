@@ -216,6 +216,8 @@ pub(crate) struct Features {
     pub(crate) mechanisms: Vec<String>,
     /// Types of channel binding (XEP-0440).
     pub(crate) bindings: Option<Vec<String>>,
+    /// Logins of XEP-0078.
+    pub(crate) legacy: bool,
     /// A session that is not marked as optional.
     pub(crate) session: bool,
     /// Stream management.

@@ -69,6 +69,8 @@ pub(super) struct Axis {
     pub(super) title: String,
     /// A line is interrupted where its points are further apart than this.
     pub(super) gap: f64,
+    /// Values from here on do not count for the vertical axis: all streams are closed at once there.
+    pub(super) shutdown: f64,
 }
 
 impl Axis {
@@ -82,6 +84,7 @@ impl Axis {
             ticks: ticks.into_iter().map(|at| (at, show(at))).collect(),
             title: title.to_owned(),
             gap: (f64::from(step) * 3.0).max(12.0),
+            shutdown: f64::MAX,
         }
     }
 }
@@ -157,6 +160,13 @@ fn path(points: &[(f64, f64)]) -> String {
     path
 }
 
+/// The points of a line before the shutdown; all of a line that has no others.
+fn before(line: &Line, shutdown: f64) -> impl Iterator<Item = &Point> {
+    let running = line.points.iter().filter(move |point| point.x < shutdown).count();
+    let until = if running > 0 { shutdown } else { f64::MAX };
+    line.points.iter().filter(move |point| point.x < until)
+}
+
 impl Chart {
     /// Whether anything was measured.
     pub(super) fn is_empty(&self) -> bool {
@@ -168,7 +178,8 @@ impl Chart {
     }
 
     fn values(&self, pick: fn(&Point) -> f64) -> impl Iterator<Item = f64> {
-        self.used().flat_map(move |line| line.points.iter().map(pick))
+        let until = self.axis.shutdown;
+        self.used().flat_map(move |line| before(line, until).map(pick))
     }
 
     /// The vertical ticks; the first and the last are the ends of the axis.
@@ -192,7 +203,7 @@ impl Chart {
         let mut html = format!("<figure class=\"chart\"><h3>{}</h3>", escape(&self.title));
         html.push_str("<ul class=\"legend\">");
         for line in self.used() {
-            let highest = line.points.iter().map(|p| p.high).fold(0.0, f64::max);
+            let highest = before(line, self.axis.shutdown).map(|p| p.high).fold(0.0, f64::max);
             let _ = write!(
                 html,
                 "<li><svg class=\"key\" viewBox=\"0 0 26 8\" aria-hidden=\"true\"><path class=\"l {}\" d=\"M1 4H25\"/></svg>{} \
@@ -268,7 +279,7 @@ impl Chart {
     fn description(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         for line in self.used() {
-            let highest = line.points.iter().max_by(|a, b| a.high.total_cmp(&b.high));
+            let highest = before(line, self.axis.shutdown).max_by(|a, b| a.high.total_cmp(&b.high));
             if let (Some(top), Some(last)) = (highest, line.points.last()) {
                 words.push(format!(
                     "{}: at most {}, {} at the end",
@@ -450,5 +461,33 @@ fn name_lines(svg: &mut String, right: f64, mut ends: Vec<(f64, &Line)>) {
             at(y + 3.5),
             escape(&shortened(&line.name, 10))
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shutdown_does_not_press_the_curves_flat() {
+        let point = |x: f64, y: f64| Point { x, low: y, y, high: y };
+        let points = vec![point(0.5, 10.0), point(1.5, 40.0), point(2.5, 90_000.0)];
+        let mut chart = Chart {
+            id: "x".to_owned(),
+            title: "Presence".to_owned(),
+            note: String::new(),
+            unit: Unit::Rate,
+            log: false,
+            axis: Axis { shutdown: 2.0, ..Axis::time(3.0, 1) },
+            lines: vec![Line { name: "received".to_owned(), look: Look::Kind(0), points }],
+            phases: Vec::new(),
+            limit: None,
+            marks: false,
+        };
+        assert_eq!(chart.ticks().last(), Some(&40.0));
+        assert!(chart.description().contains("at most 40"), "{}", chart.description());
+        // A run of which nothing else is known shows what there is.
+        chart.axis.shutdown = 0.0;
+        assert!(chart.ticks().last().is_some_and(|top| *top >= 90_000.0));
     }
 }

@@ -351,6 +351,7 @@ pub(super) fn roster_charts(runs: &[Run]) -> Vec<Chart> {
         ticks: sizes.iter().map(|size| (f64::from(*size), size.to_string())).collect(),
         title: "contacts".to_owned(),
         gap: f64::MAX,
+        shutdown: f64::MAX,
     };
     let line = |index: usize, server: &&str, pick: &dyn Fn(&Run) -> Option<f64>| {
         let mut points: Vec<Point> = runs

@@ -105,7 +105,10 @@ impl Maker<'_> {
             note: self.steps.caption(Of::Mean),
             unit,
             log: false,
-            axis: Axis::time(self.length, self.steps.width),
+            axis: Axis {
+                shutdown: self.run.about.closing.map_or(f64::MAX, f64::from),
+                ..Axis::time(self.length, self.steps.width)
+            },
             lines,
             phases: self.run.phases.iter().map(|p| (f64::from(p.from), p.name.clone())).collect(),
             limit: None,
@@ -416,6 +419,7 @@ fn distribution(run: &Run) -> Chart {
         unit: Unit::Time,
         log: true,
         axis: Axis {
+            shutdown: f64::MAX,
             from: 0.0,
             to,
             ticks: ENDS.iter().map(|(q, text)| (place(*q), (*text).to_owned())).filter(|t| t.0 <= to).collect(),

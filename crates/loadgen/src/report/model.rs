@@ -73,6 +73,8 @@ pub struct About {
     pub started: i64,
     /// Length of the run in seconds, the drain included.
     pub length: f64,
+    /// Second in which all streams began to be closed.
+    pub closing: Option<u32>,
     /// Connections asked for.
     pub connections: u32,
     /// Contacts of each account that the plan asks for; `None` where it does not say.

@@ -138,6 +138,19 @@ impl Choice {
     }
 }
 
+/// Whether a -PLUS mechanism may be chosen: the server has said that it takes a binding which this connection has
+/// (XEP-0440). A server that says nothing may have none that fits, and a wrong guess is a failed login that is not the
+/// server's fault; so without its word a -PLUS is used only where it is asked for by name.
+pub fn can_bind(exporter: bool, end_point: bool, types: Option<&[&str]>, wanted: &[Mechanism]) -> bool {
+    match types {
+        Some(types) => {
+            exporter && types.contains(&"tls-exporter")
+                || end_point && types.contains(&"tls-server-end-point")
+        }
+        None => (exporter || end_point) && wanted.iter().any(|mechanism| mechanism.is_plus()),
+    }
+}
+
 /// Chooses the strongest mechanism that is offered and wanted. `wanted` empty means any but EXTERNAL and ANONYMOUS, which
 /// make another user than the account's name says. `can_bind` says that the connection has channel binding data.
 pub fn choose<'a>(

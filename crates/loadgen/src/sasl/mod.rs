@@ -19,7 +19,7 @@ mod text;
 mod tests;
 
 pub use keys::{Derivation, Derived, Keys};
-pub use mechanism::{Binding, Choice, Hash, Mechanism, choose};
+pub use mechanism::{Binding, Choice, Hash, Mechanism, can_bind, choose};
 pub use text::{from_base64, to_base64};
 
 /// Why a login cannot go on. The server's `<failure/>` is not among them: the caller sees it first.

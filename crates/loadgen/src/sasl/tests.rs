@@ -259,6 +259,27 @@ fn the_strongest_of_what_both_speak_is_chosen() {
 }
 
 #[test]
+fn xep_0440_a_plus_needs_a_binding_that_the_server_has_named() {
+    let plus = [Mechanism::Scram(Hash::Sha1, true)];
+    // TLS 1.3 has both, TLS 1.2 the end point only.
+    for (exporter, end_point, types, wanted, can) in [
+        (true, true, Some(&["tls-exporter"][..]), &[][..], true),
+        (false, true, Some(&["tls-exporter"][..]), &[][..], false),
+        (false, true, Some(&["tls-unique", "tls-server-end-point"][..]), &[][..], true),
+        (true, true, Some(&["tls-unique"][..]), &plus[..], false),
+        (true, true, Some(&[][..]), &[][..], false),
+        (true, true, None, &[][..], false),
+        (true, false, None, &plus[..], true),
+        (false, false, None, &plus[..], false),
+    ] {
+        assert_eq!(can_bind(exporter, end_point, types, wanted), can, "{exporter} {end_point} {types:?}");
+    }
+    // A -PLUS that is left alone is answered with n: y would say that the server has not offered one.
+    let left = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[], false).unwrap();
+    assert_eq!(left.binding(Some([1; 32]), None, None), Binding::None);
+}
+
+#[test]
 fn the_binding_follows_the_choice() {
     let (exporter, end_point) = (Some([1; 32]), Some(vec![2]));
     let plus = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[], true).unwrap();

@@ -4,7 +4,7 @@
 //! type, entities (also of other files) and comments included. What a plan cannot hold is either ignored and said
 //! ([`Note`]) or refused by name ([`Mistake`]), always with its line and before the first connection; `docs/tsung.md` has
 //! the whole table. Streams go over TCP, BOSH or WebSocket, as the servers' type says. Semantics and default values are those of Tsung's own reader and client, not of its manual where the
-//! two differ. Left out: every protocol but XMPP, and of XMPP: MUC, PubSub, digest logins of XEP-0078.
+//! two differ. Left out: every protocol but XMPP, and of XMPP: MUC, PubSub, digest logins of XEP-0078 (whose sessions are left out where others remain).
 //!
 //! Trap: Tsung opens the stream again by a second `connect` after TLS and SASL; the steps of a plan do that by themselves,
 //! so such a `connect` becomes no step. And an IQ with `ack="local"` waits for its own answer here, where Tsung takes any

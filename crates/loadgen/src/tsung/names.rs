@@ -153,6 +153,10 @@ pub(super) fn refused_request(kind: &str) -> Option<&'static str> {
     })
 }
 
+/// Requests for which their session is left out, if others remain: logins that servers have given up.
+pub(super) const LEFT_OUT: [(&str, &str); 2] =
+    [("auth_set_digest", "digest logins of XEP-0078"), ("auth_set_sip", "SIP digest logins")];
+
 /// Why a session or request of another protocol does not run here.
 pub(super) fn refused_protocol(name: &str) -> Option<String> {
     let protocol = match name {

@@ -79,8 +79,14 @@ impl<'r> Reader<'r> {
         }
         let servers = self.read_servers(child(root, "servers"), arguments);
         let sources = self.read_clients(child(root, "clients"));
-        let (sessions, names) = self.read_sessions(root, child(root, "sessions"));
-        let load = self.read_load(root, child(root, "load"), &names);
+        let (mut sessions, names) = self.read_sessions(root, child(root, "sessions"));
+        let mut load = self.read_load(root, child(root, "load"), &names);
+        let starts = names.leave_out(&mut sessions, &mut load);
+        if starts > 0 {
+            self.note_plan(format!(
+                "{starts} of the users with a start time are left out with their session"
+            ));
+        }
         let title = title(root);
         self.assemble(name, title, servers, sources, sessions, load, arguments)
     }

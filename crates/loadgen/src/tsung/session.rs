@@ -7,6 +7,7 @@
 
 use super::accounts::own_rows;
 use super::flow::{Flow, Stream};
+use super::load::Load;
 use super::names::{self, FLOW};
 use super::options::Chance;
 use super::reader::{Node, Reader, attribute, elements};
@@ -20,6 +21,49 @@ pub(super) struct Choice {
     pub(super) weights: Vec<f64>,
     /// Weights are percent and must come to 100.
     pub(super) percent: bool,
+    /// Sessions that are not run; their share goes to the others.
+    pub(super) left_out: Vec<bool>,
+}
+
+impl Choice {
+    /// Takes the sessions that are not run out of the plan's parts, which refer to sessions by number.
+    pub(super) fn leave_out(&self, sessions: &mut Vec<Session>, load: &mut Load) -> usize {
+        let stays = |index: usize| !self.left_out.get(index).copied().unwrap_or(false);
+        let mut numbers: Vec<Option<u16>> = Vec::new();
+        let mut next = 0_u16;
+        for index in 0..sessions.len() {
+            numbers.push(stays(index).then_some(next));
+            next = next.saturating_add(u16::from(stays(index)));
+        }
+        let mut index = 0;
+        sessions.retain(|_| {
+            index += 1;
+            stays(index - 1)
+        });
+        for weights in load.phases.iter_mut().filter_map(|phase| phase.weights.as_mut()) {
+            let mut index = 0;
+            weights.retain(|_| {
+                index += 1;
+                stays(index - 1)
+            });
+        }
+        let before = load.starts.len();
+        load.starts.retain_mut(|start| match numbers.get(usize::from(start.session)) {
+            Some(Some(number)) => {
+                start.session = *number;
+                true
+            }
+            _ => false,
+        });
+        before - load.starts.len()
+    }
+}
+
+/// Why a session is not run: what of it, in words.
+fn left_out(node: Node<'_>) -> Option<&'static str> {
+    let kinds = node.descendants().filter(|inner| inner.tag_name().name() == "jabber");
+    let mut kinds = kinds.filter_map(|inner| attribute(inner, "type"));
+    kinds.find_map(|kind| names::LEFT_OUT.iter().find(|(name, _)| *name == kind).map(|(_, what)| *what))
 }
 
 /// Elements within elements.
@@ -39,6 +83,9 @@ impl Reader<'_> {
     pub(super) fn read_sessions(&mut self, root: Node<'_>, node: Option<Node<'_>>) -> (Vec<Session>, Choice) {
         let mut sessions: Vec<Session> = Vec::new();
         let mut weighted: Option<bool> = None;
+        let mut out: Vec<bool> = Vec::new();
+        // A scenario of nothing else is refused with the requests that do not run.
+        let remain = node.into_iter().flat_map(elements).any(|node| left_out(node).is_none());
         for node in node.into_iter().flat_map(elements) {
             if node.tag_name().name() != "session" {
                 self.unknown(node, ["session"]);
@@ -62,7 +109,17 @@ impl Reader<'_> {
                 break;
             }
             let kind = self.needed(node, "type");
+            let why = left_out(node).filter(|_| remain && kind == Some("ts_jabber"));
+            out.push(why.is_some());
             let steps = match kind {
+                Some("ts_jabber") if why.is_some() => {
+                    let text = format!(
+                        "session {name} is left out: this version does not run {}; its users are shared out among the other sessions",
+                        why.unwrap_or_default()
+                    );
+                    self.note(node, text);
+                    Vec::new()
+                }
                 Some("ts_jabber") => self.session(node, &name),
                 Some(other) => {
                     let protocol = other.strip_prefix("ts_").unwrap_or(other);
@@ -82,6 +139,7 @@ impl Reader<'_> {
             names: sessions.iter().map(|session| session.name.clone()).collect(),
             weights: sessions.iter().map(|session| session.weight).collect(),
             percent: weighted == Some(false),
+            left_out: out,
         };
         (sessions, choice)
     }

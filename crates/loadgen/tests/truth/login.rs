@@ -384,3 +384,21 @@ fn anonymous_users_take_the_names_they_are_given() {
     assert_eq!(names.len(), 10);
     assert!(names.iter().all(|name| name.starts_with("guest")), "{names:?}");
 }
+
+#[test]
+fn rfc_6120_where_xep_0078_is_not_offered_its_login_is_one_of_sasl() {
+    let legacy = "<query xmlns='jabber:iq:auth'><username>u</username></query>";
+    let fields = Do::Raw {
+        xml: text(&format!("<iq type='get' id='f'>{legacy}</iq>")),
+        ack: Ack::Any,
+        checks: Default::default(),
+    };
+    let (outcome, truth) =
+        logins(Script { mechanisms: vec!["SCRAM-SHA-1", "PLAIN"], ..Script::default() }, |plan| {
+            let login = Do::LegacyAuthenticate { resource: text("r"), credentials: None };
+            plan.sessions[0].steps = vec![Do::Connect, fields, login, Do::Ping { to: None }, Do::Disconnect];
+        });
+    failed(&outcome, &truth, 0, "");
+    assert_eq!((truth.plain, truth.scram), (10, 0), "the password in the clear, as the step has it");
+    assert_eq!((outcome.timing(Timing::Bind).count, outcome.timing(Timing::Ping).count), (10, 10));
+}

@@ -105,9 +105,11 @@ fn prepare_context(
 
 fn plan(section: Section<'_>, name: &str, arguments: &Arguments) -> Option<(Plan, Option<Preparation>)> {
     let s = &section;
-    let title = s.get("title").and_then(|n| n.text()).unwrap_or(name).to_owned();
     // Read before; asked for again so that they are known keys.
-    let _ = (s.get("connections"), s.get("tables"));
+    let own = s.get("connections").and_then(|n| n.whole(1, i64::from(u32::MAX)));
+    let _ = s.get("tables");
+    let title = s.get("title").and_then(|n| n.text()).unwrap_or(name);
+    let title = title_of(title, own, s.context.connections);
     let mut target = target(s, arguments);
     bosh(s, &mut target.web);
     let read = accounts::read(s, &target.domain, arguments);
@@ -136,6 +138,22 @@ fn plan(section: Section<'_>, name: &str, arguments: &Arguments) -> Option<(Plan
         options,
     };
     Some((plan, preparation))
+}
+
+/// The title of a run of another size says so: "100 000 connections" stands over no run of 2 000.
+fn title_of(title: &str, own: Option<i64>, connections: u32) -> String {
+    let Some(own) = own.and_then(|own| u64::try_from(own).ok()).filter(|own| *own != u64::from(connections))
+    else {
+        return title.to_owned();
+    };
+    let grouped = |number: u64| crate::report::unit::grouped(number).replace(['\u{a0}', '\u{202f}'], " ");
+    let (published, here) = (grouped(own), grouped(u64::from(connections)));
+    let word = if connections == 1 { "connection" } else { "connections" };
+    title.replacen(
+        &format!("{published} connections"),
+        &format!("{here} {word} (of {published} in the plan)"),
+        1,
+    )
 }
 
 fn target(s: &Section<'_>, arguments: &Arguments) -> Target {

@@ -410,3 +410,16 @@ fn every_workload_is_in_the_reference() {
         assert!(REFERENCE.contains(&wanted), "{name}");
     }
 }
+
+#[test]
+fn a_title_says_how_many_connections_there_are_and_not_only_how_many_were_published() {
+    let title = |connections| {
+        let arguments = Arguments { connections, ..Arguments::default() };
+        crate::plan::named("tigase-roster-10", &arguments).unwrap().0.title
+    };
+    assert_eq!(title(None), "100 000 connections, 10 contacts each (Tigase 2010)");
+    assert_eq!(
+        title(Some(2_000)),
+        "2000 connections (of 100 000 in the plan), 10 contacts each (Tigase 2010)"
+    );
+}
