@@ -9,7 +9,7 @@
 
 use stanza::StreamCondition;
 
-use crate::support::{Way, pair};
+use crate::support::{Program, Way, frame, pair};
 
 const LAUGHS: &str =
     "<!DOCTYPE lolz [<!ENTITY a 'lol'><!ENTITY b '&a;&a;&a;&a;'><!ENTITY c '&b;&b;&b;&b;'>]>";
@@ -35,5 +35,44 @@ async fn neither_types_nor_entities_are_taken_within_a_stream() {
         romeo.send(attack).await;
         romeo.ends_with(StreamCondition::RestrictedXml).await;
         assert_eq!(juliet.sync().await, [], "{attack}");
+    }
+}
+
+#[test]
+fn websocket_and_bosh_take_neither() {
+    let program = Program::start("laughs", "", "");
+    let open = "<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='localhost' version='1.0'/>";
+    for attack in [
+        format!("{LAUGHS}{open}"),
+        format!("<?xml version='1.0'?>{LAUGHS}{open}"),
+        open.replace("to='localhost'", "to='&c;'"),
+        open.replace("/>", "><!--x--></open>"),
+        open.replace("/>", ">&c;</open>"),
+    ] {
+        let mut connection = program.websocket("");
+        connection.send(frame(0x81, attack.len() as u64, attack.as_bytes()));
+        let answer = connection.rest();
+        assert!(
+            answer.contains("restricted-xml")
+                || answer.contains("not-well-formed")
+                || answer.contains("bad-format"),
+            "{attack}: {answer}"
+        );
+        assert!(!answer.contains("<stream:features") && !answer.contains("lollol"), "{attack}: {answer}");
+    }
+    let body = "<body rid='1' to='localhost' wait='1' hold='1' ver='1.11' xmlns='http://jabber.org/protocol/httpbind'/>";
+    for attack in [
+        format!("{LAUGHS}{body}"),
+        format!("<?xml version='1.0'?>{LAUGHS}{body}"),
+        body.replace("to='localhost'", "to='&c;'"),
+        body.replace("/>", "><message><body>&c;</body></message></body>"),
+        body.replace("/>", "><!DOCTYPE x></body>"),
+    ] {
+        let answer = program.http(&format!(
+            "POST /bosh HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{attack}",
+            attack.len()
+        ));
+        assert!(answer.contains("terminate") || answer.starts_with("HTTP/1.1 4"), "{attack}: {answer}");
+        assert!(!answer.contains("lollol"), "{attack}: {answer}");
     }
 }

@@ -17,8 +17,11 @@
 
 mod support;
 
+mod abandoned_connections;
 mod account_floods;
+mod amplified_parsing;
 mod another_domain;
+mod another_ones_password;
 mod answer_spoofing;
 mod authorization_identity;
 mod billion_laughs;
@@ -26,6 +29,7 @@ mod bosh_prefix_amplification;
 mod caps_poisoning;
 mod client_certificate_names;
 mod colliding_names;
+mod command_session_theft;
 mod compression_bomb;
 mod console_cross_site;
 mod detached_sessions_filled;
@@ -35,10 +39,13 @@ mod forged_client_address;
 mod forged_log_line;
 mod forged_delay;
 mod forged_sender;
+mod forged_subscription;
+mod guessable_identifiers;
 mod http2_floods;
 mod http_path_traversal;
 mod http_reflections;
 mod http_smuggling;
+mod huge_credentials;
 mod log_injection;
 mod look_alike_names;
 mod metrics_for_strangers;

@@ -9,41 +9,12 @@
 
 use std::io::Write;
 
-use crate::support::{Connection, Program};
-
-fn open(program: &Program, extensions: &str) -> Connection {
-    let mut connection = program.connect(program.http);
-    connection.send(format!(
-        "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: xmpp\r\n{extensions}\r\n"
-    ));
-    assert!(connection.until("\r\n\r\n").starts_with("HTTP/1.1 101"));
-    connection
-}
-
-/// A frame with a mask that changes nothing; the length is as announced, whatever comes.
-fn frame(first: u8, announced: u64, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![first];
-    match announced {
-        0..=125 => bytes.push(0x80 | u8::try_from(announced).unwrap()),
-        126..=0xffff => {
-            bytes.push(0xfe);
-            bytes.extend(u16::try_from(announced).unwrap().to_be_bytes());
-        }
-        _ => {
-            bytes.push(0xff);
-            bytes.extend(announced.to_be_bytes());
-        }
-    }
-    bytes.extend([0; 4]);
-    bytes.extend(payload);
-    bytes
-}
+use crate::support::{Program, frame};
 
 #[test]
 fn what_is_announced_or_endless_costs_nothing() {
     let program = Program::start("frames", "[http.websocket]\ncompression = true\n", "");
-    drop(open(&program, ""));
+    drop(program.websocket(""));
     let before = program.resident();
     let empty_fragments: Vec<u8> = [frame(0x01, 1, b"<")]
         .into_iter()
@@ -88,7 +59,7 @@ fn what_is_announced_or_endless_costs_nothing() {
     ];
     for (what, extensions, bytes) in &attacks {
         for _ in 0..8 {
-            let mut connection = open(&program, extensions);
+            let mut connection = program.websocket(extensions);
             connection.send(bytes);
             connection.half_close();
             // It ends by itself; what it says goes to a peer that may be gone.
@@ -103,7 +74,7 @@ fn what_is_announced_or_endless_costs_nothing() {
 #[test]
 fn pings_of_a_client_that_does_not_read_are_not_piled_up() {
     let program = Program::start("pings", "", "");
-    let mut connection = open(&program, "");
+    let mut connection = program.websocket("");
     let pings: Vec<u8> = (0..20_000).flat_map(|_| frame(0x89, 125, &[b'x'; 125])).collect();
     let before = program.resident();
     connection.0.set_write_timeout(Some(std::time::Duration::from_secs(1))).unwrap();

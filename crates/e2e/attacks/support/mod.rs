@@ -15,7 +15,7 @@ use features::registry::ALL;
 use testkit::wire::{Client, Heard, Seen, Setup, Wire};
 
 pub(crate) use names::is_name;
-pub(crate) use program::{Connection, PASSWORD as PROGRAM_PASSWORD, Program};
+pub(crate) use program::{Connection, PASSWORD as PROGRAM_PASSWORD, Program, frame};
 pub(crate) use reader::read;
 
 /// How clients connect.

@@ -8,6 +8,8 @@ use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use throng_e2e::{Node, ports};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,6 +69,39 @@ impl Program {
         (status(&answer), answer)
     }
 
+    /// A connection that became a WebSocket; `headers` are added to the handshake.
+    pub(crate) fn websocket(&self, headers: &str) -> Connection {
+        let mut connection = self.connect(self.http);
+        connection.send(format!(
+            "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Protocol: xmpp\r\n{headers}\r\n"
+        ));
+        assert!(connection.until("\r\n\r\n").starts_with("HTTP/1.1 101"));
+        connection
+    }
+
+    /// A user with a bound resource over TCP without TLS.
+    pub(crate) fn login(&self, user: &str, resource: &str) -> Connection {
+        let header = "<stream:stream to='localhost' version='1.0' xmlns='jabber:client' \
+                      xmlns:stream='http://etherx.jabber.org/streams'>";
+        let mut connection = self.connect(self.c2s);
+        connection.send(header);
+        connection.until("</stream:features>");
+        let message = BASE64_STANDARD.encode(format!("\0{user}\0{PASSWORD}"));
+        connection.send(format!(
+            "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{message}</auth>"
+        ));
+        connection.until("<success");
+        connection.send(header);
+        connection.until("</stream:features>");
+        connection.send(format!(
+            "<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>{resource}</resource></bind></iq>"
+        ));
+        connection.until("</bind></iq>");
+        connection
+    }
+
     /// The sum of a metric over its labels.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let (status, page) = self.get("/metrics");
@@ -109,6 +144,25 @@ impl DerefMut for Program {
 fn status(answer: &str) -> u16 {
     let status = answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
     status.unwrap_or_else(|| panic!("not an answer of HTTP: {answer:?}"))
+}
+
+/// A WebSocket frame with a mask that changes nothing. Its length is as announced, whatever comes.
+pub(crate) fn frame(first: u8, announced: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![first];
+    match announced {
+        0..=125 => bytes.push(0x80 | u8::try_from(announced).expect("a short one")),
+        126..=0xffff => {
+            bytes.push(0xfe);
+            bytes.extend(u16::try_from(announced).expect("a middle one").to_be_bytes());
+        }
+        _ => {
+            bytes.push(0xff);
+            bytes.extend(announced.to_be_bytes());
+        }
+    }
+    bytes.extend([0; 4]);
+    bytes.extend(payload);
+    bytes
 }
 
 /// Raw bytes both ways.

@@ -19,7 +19,7 @@ use crate::websocket::deflate::{self, inflate};
 use crate::websocket::frame::{self, CLOSE, CONTINUATION, CONTROL_BYTES, Header, PING, TEXT};
 use crate::websocket::{Violation, tag};
 use std::ops::Range;
-use xml::{Limits, Reader, Scan, Scanner};
+use xml::{Event, Limits, Reader, Scan, Scanner, Scope};
 
 /// What comes next in the input.
 pub(crate) enum Step {
@@ -322,12 +322,38 @@ fn start_tag(element: &[u8]) -> &[u8] {
 
 /// Whether an element is in the namespace of `<open/>` and `<close/>`.
 fn framed(element: &[u8], limits: &Limits) -> Result<bool, xml::Error> {
-    Ok(Reader::open_tag(start_tag(element), limits)?.ns.name() == tag::FRAMING)
+    let framed = Reader::open_tag(start_tag(element), limits)?.ns.name() == tag::FRAMING;
+    if framed {
+        empty(element, limits)?;
+    }
+    Ok(framed)
+}
+
+/// `<open/>` and `<close/>` have no content (RFC 7395 appendix A). Nobody behind this would judge it.
+fn empty(element: &[u8], limits: &Limits) -> Result<(), xml::Error> {
+    let scope = Scope::none();
+    let mut reader = Reader::new(element, &scope, limits)?;
+    let mut elements = 0_usize;
+    while let Some(event) = reader.next()? {
+        let content = match event {
+            Event::Start(_) => {
+                elements += 1;
+                elements > 1
+            }
+            Event::Text(text) => !text.unescape().trim_ascii().is_empty(),
+            Event::End => false,
+        };
+        if content {
+            return Err(xml::Error::InvalidXml("<open/> and <close/> are empty"));
+        }
+    }
+    Ok(())
 }
 
 /// The start tag that TCP would have brought (RFC 7395 section 3.3.2: the same attributes with the same meaning). In a wrong
 /// namespace it becomes one that is refused with `invalid-namespace`, as section 3.3.2 wants.
 fn open(element: &[u8], limits: &Limits) -> Result<Vec<u8>, xml::Error> {
+    empty(element, limits)?;
     let start = Reader::open_tag(start_tag(element), limits)?;
     let ns = start.ns.name();
     let mut out = Vec::with_capacity(element.len() + 96);

@@ -1,0 +1,69 @@
+//! The command session of an administrator.
+//!
+//! Done: a user sends the session identifier of an administrator's command that is under way, with the form filled in; cancels
+//! it; tries the commands themselves at the server, at the administrator's address and at her own; the administrator's other
+//! resource does the same; an administrator's name at another domain tries it.
+//!
+//! Rule: XEP-0050 section 7, XEP-0133 section 6.
+//!
+//! Right: `forbidden` for all but the administrator, nothing is changed, and her session goes on where it was.
+
+use testkit::wire::{Client, Seen, Setup};
+
+use crate::support::{Way, ask};
+
+async fn command(client: &mut Client, to: &str, attributes: &str, form: &str) -> Seen {
+    let request = format!(
+        "<iq type='set' to='{to}' id='c'><command xmlns='http://jabber.org/protocol/commands' \
+         node='http://jabber.org/protocol/admin#add-user' {attributes}>{form}</command></iq>"
+    );
+    ask(client, "c", &request).await
+}
+
+#[tokio::test]
+async fn an_identifier_is_no_right() {
+    let wire = Setup { domains: vec!["example.com", "other.example"], ..Way::Tcp.setup() }.start();
+    for user in ["boss", "mallory", "boss@other.example"] {
+        wire.user(user).await;
+    }
+    wire.node.set_admins([wire.address("boss")]);
+    let mut boss = wire.login("boss", "desk").await;
+    let mut other_desk = wire.login("boss", "other").await;
+    let mut mallory = wire.login("mallory", "x").await;
+    let form = "<x xmlns='jabber:x:data' type='submit'><field var='accountjid'><value>evil@example.com</value></field>\
+                <field var='password'><value>C4lliope+co</value></field><field var='password-verify'><value>C4lliope+co</value></field></x>";
+    let begun = command(&mut boss, "example.com", "action='execute'", "").await;
+    let id = begun
+        .0
+        .split("sessionid='")
+        .nth(1)
+        .and_then(|rest| rest.split('\'').next())
+        .expect("a session")
+        .to_owned();
+    for to in
+        ["example.com", "mallory@example.com", "boss@example.com", "boss@example.com/desk", "other.example"]
+    {
+        for attributes in [
+            format!("sessionid='{id}' action='complete'"),
+            format!("sessionid='{id}' action='cancel'"),
+            format!("sessionid='{id}'"),
+            "action='execute'".to_owned(),
+        ] {
+            let answer = command(&mut mallory, to, &attributes, form).await;
+            assert_eq!(answer.attr("type").as_deref(), Some("error"), "{to} {attributes}: {}", answer.0);
+        }
+    }
+    let wrong =
+        command(&mut other_desk, "example.com", &format!("sessionid='{id}' action='complete'"), form).await;
+    assert_eq!(wrong.attr("type").as_deref(), Some("error"), "{}", wrong.0);
+    let evil = wire.address("evil");
+    assert!(!wire.stores.accounts.exists(evil.as_ref()).await.unwrap());
+    let done = command(&mut boss, "example.com", &format!("sessionid='{id}' action='complete'"), form).await;
+    assert!(done.has("completed"), "{}", done.0);
+    assert!(wire.stores.accounts.exists(evil.as_ref()).await.unwrap());
+    // What a user may not use she does not see.
+    let items =
+        "<query xmlns='http://jabber.org/protocol/disco#items' node='http://jabber.org/protocol/commands'/>";
+    let list = ask(&mut mallory, "l", &format!("<iq type='get' to='example.com' id='l'>{items}</iq>")).await;
+    assert!(!list.has("admin#add-user"), "{}", list.0);
+}

@@ -1,0 +1,85 @@
+//! A subscription that its owner never gave.
+//!
+//! Done: `subscribed` without a request, from oneself to oneself, from a full address, for others; a roster set with
+//! `subscription='both'`, `ask`, `approved`; a roster set and a roster get for another account; a removal of oneself from
+//! another's roster; a request that is stored and answered by a third.
+//!
+//! Rule: RFC 6121 sections 2.1.2.5, 2.1.5, 2.3.1, 3.1.5, 3.1.6 and 3.4; roster injection: CVE-2015-8688 and Spectrum's and
+//! Tigase's like.
+//!
+//! Right: a subscription comes about by the owner's own `subscribed` to a request, or her pre-approval; nobody reads or writes
+//! another's roster.
+
+use crate::support::{ask, pair, wire};
+
+const GET: &str = "<iq type='get' id='g'><query xmlns='jabber:iq:roster'/></iq>";
+
+#[tokio::test]
+async fn nobody_gives_himself_a_subscription() {
+    let wire = wire();
+    let (mut romeo, mut juliet) = pair(&wire).await;
+    for client in [&mut romeo, &mut juliet] {
+        client.send("<presence/>").await;
+        client.sync().await;
+    }
+    let item = |more: &str| {
+        format!("<query xmlns='jabber:iq:roster'><item jid='juliet@example.com' {more}/></query>")
+    };
+    for attack in [
+        format!("<iq type='set' id='a'>{}</iq>", item("subscription='both'")),
+        format!("<iq type='set' id='a'>{}</iq>", item("subscription='to' ask='subscribe' approved='true'")),
+        format!("<iq type='set' id='a' to='juliet@example.com'>{}</iq>", item("subscription='both'")),
+        format!("<iq type='set' id='a' to='example.com'>{}</iq>", item("subscription='both'")),
+        format!("<iq type='set' id='a' to='juliet@example.com'>{}</iq>", item("subscription='remove'")),
+        "<iq type='get' id='a' to='juliet@example.com'><query xmlns='jabber:iq:roster'/></iq>".to_owned(),
+        "<iq type='get' id='a' to='juliet@example.com/balcony'><query xmlns='jabber:iq:roster'/></iq>"
+            .to_owned(),
+        "<presence type='subscribed' to='juliet@example.com'/>".to_owned(),
+        "<presence type='subscribed' to='romeo@example.com'/>".to_owned(),
+        "<presence type='subscribed' to='romeo@example.com/orchard'/>".to_owned(),
+        "<presence type='unsubscribed' to='juliet@example.com'/>".to_owned(),
+        "<presence type='subscribe' to='romeo@example.com'/>".to_owned(),
+        "<presence type='subscribed' to='example.com'/>".to_owned(),
+        "<presence type='subscribed' from='juliet@example.com' to='romeo@example.com'/>".to_owned(),
+    ] {
+        if romeo.try_send(&attack).await.is_err() {
+            break;
+        }
+        if attack.contains("from='juliet") {
+            romeo = wire.login("romeo", "orchard").await;
+            continue;
+        }
+        romeo.sync().await;
+    }
+    juliet.send("<presence><status>secret</status></presence>").await;
+    for seen in juliet.sync().await {
+        assert!(!seen.has("jabber:iq:roster"), "a push of another's making: {}", seen.0);
+    }
+    assert!(romeo.sync().await.iter().all(|seen| !seen.has("secret")));
+    let roster = ask(&mut juliet, "g", GET).await;
+    assert!(!roster.has("<item"), "{}", roster.0);
+    let roster = ask(&mut romeo, "g", GET).await;
+    for state in ["'both'", "'to'", "'from'"] {
+        assert!(!roster.has(state), "{}", roster.0);
+    }
+}
+
+#[tokio::test]
+async fn a_third_does_not_answer_a_request() {
+    let wire = wire();
+    let (mut romeo, mut juliet) = pair(&wire).await;
+    wire.user("mallory").await;
+    let mut mallory = wire.login("mallory", "x").await;
+    for client in [&mut romeo, &mut juliet, &mut mallory] {
+        client.send("<presence/>").await;
+        client.sync().await;
+    }
+    romeo.send("<presence type='subscribe' to='juliet@example.com'/>").await;
+    romeo.sync().await;
+    for from in ["", "from='mallory@example.com'", "from='mallory@example.com/x'"] {
+        mallory.send(format!("<presence type='subscribed' {from} to='romeo@example.com'/>")).await;
+    }
+    mallory.sync().await;
+    let roster = ask(&mut romeo, "g", GET).await;
+    assert!(roster.has("subscription='none'") && !roster.has("mallory"), "{}", roster.0);
+}
