@@ -1,10 +1,10 @@
 //! Filling what an account may keep.
 //!
-//! Done: one account stores private values, blocks addresses, adds contacts with many long groups, uploads cards and opens
-//! resources without an end.
+//! Done: one account stores private values, blocks addresses, adds contacts with many long groups, uploads cards and
+//! opens resources without an end.
 //!
-//! Rule: RFC 6120 section 13.12; XEP-0049 section 5, XEP-0191 section 5; unbounded storage by one user filled disks of every
-//! server in turn (OF-835, ejabberd's overuse limits of release 26.03).
+//! Rule: RFC 6120 section 13.12 (limits on what one entity may use); Openfire ran out of memory by clients that flood
+//! (OF-835).
 //!
 //! Right: each has a limit that is answered with an error, what is there stays whole, and the session and others go on.
 

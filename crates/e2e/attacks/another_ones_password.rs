@@ -1,9 +1,10 @@
 //! The password and the account of another user.
 //!
 //! Done: a user sends registration requests that name another user, another domain, a full address, the administrator; to
-//! another's address; removes another's account; registers a name that is taken, before and after a login, also while logged in.
+//! another's address; removes another's account; registers a name that is taken, before and after a login, also while
+//! logged in.
 //!
-//! Rule: XEP-0077 sections 3.2, 3.3 and 7; CVE-2015-7707 (Openfire: administrator by one's own request).
+//! Rule: XEP-0077 sections 3.2, 3.3 and 11; CVE-2015-7707 (Openfire: administrator by one's own request).
 //!
 //! Right: every one is refused, and all passwords are what they were.
 

@@ -1,10 +1,10 @@
 //! Answers to questions that somebody else was asked.
 //!
-//! Done: a stranger answers the server's ping to a silent client; answers a request between two others before the one who was
-//! asked; sends results that nobody asked for, with guessed identifiers; answers with the server's address in `from`.
+//! Done: a stranger answers the server's ping to a silent client; answers a request between two others before the one who
+//! was asked; sends results that nobody asked for, with guessed identifiers; answers with the server's address in `from`.
 //!
-//! Rule: RFC 6120 section 8.1.2.1 and 8.2.3; XEP-0199 section 7. Clients matched answers by identifier alone
-//! (CVE-2014-0364 of Smack, the class).
+//! Rule: RFC 6120 section 8.1.2.1 and 8.2.3; XEP-0199 section 7. Smack took a roster from whoever sent it
+//! (CVE-2014-0364).
 //!
 //! Right: an answer counts from the one who was asked only, always carries the address of its real sender, and is never
 //! itself answered.

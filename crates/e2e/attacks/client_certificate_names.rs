@@ -1,12 +1,13 @@
 //! A certificate that stands for more than one's own name.
 //!
-//! Done: certificates of a trusted authority with wildcards, domains, full addresses, names with a NUL, other spellings and
-//! addresses of other domains; EXTERNAL with and without an authorization identity.
+//! Done: certificates of a trusted authority with wildcards, domains, full addresses, names with a NUL, other spellings
+//! and addresses of other domains; EXTERNAL with and without an authorization identity.
 //!
-//! Rule: XEP-0178 section 2, RFC 6120 section 13.7.1.4; Openfire took the common name out of other fields (CVE-2025-59154) and
-//! a wildcard for everybody (JM-1394); NUL in names: CVE-2009-2408 and its class.
+//! Rule: XEP-0178 section 2, RFC 6120 section 13.7.1.4; Openfire took the common name out of other fields
+//! (CVE-2025-59154) and trusted wildcards (JM-1394); NUL in names: CVE-2009-2408 and its class.
 //!
-//! Right: an identity is one bare address of the stream's domain, whole and exact. Anything else is not offered EXTERNAL or fails.
+//! Right: an identity is one bare address of the stream's domain, whole and exact. Anything else is not offered EXTERNAL
+//! or fails.
 
 use sasl::Mechanism;
 use testkit::wire::{Authority, Setup, TlsClient};

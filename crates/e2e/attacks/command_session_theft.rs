@@ -1,10 +1,10 @@
 //! The command session of an administrator.
 //!
-//! Done: a user sends the session identifier of an administrator's command that is under way, with the form filled in; cancels
-//! it; tries the commands themselves at the server, at the administrator's address and at her own; the administrator's other
-//! resource does the same; an administrator's name at another domain tries it.
+//! Done: a user sends the session identifier of an administrator's command that is under way, with the form filled in;
+//! cancels it; tries the commands themselves at the server, at the administrator's address and at her own; the
+//! administrator's other resource does the same; an administrator's name at another domain tries it.
 //!
-//! Rule: XEP-0050 section 7, XEP-0133 section 6.
+//! Rule: XEP-0050 section 5, XEP-0133 section 6.
 //!
 //! Right: `forbidden` for all but the administrator, nothing is changed, and her session goes on where it was.
 

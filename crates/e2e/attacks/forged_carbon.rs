@@ -1,12 +1,13 @@
 //! A carbon that somebody else wrote.
 //!
-//! Done: a contact and a stranger send messages that hold `<received/>` or `<sent/>` of XEP-0280 with a forwarded message
+//! Done: a contact sends messages that hold `<received/>` or `<sent/>` of XEP-0280 with a forwarded message
 //! that the victim never got, to her bare and her full address.
 //!
-//! Rule: XEP-0280 section 11 (clients must check the sender); a dozen clients did not (CVE-2017-5589 to CVE-2017-5606), and
-//! a server can take it away: XEP-0280 section 7 lets nobody but the server write these elements.
+//! Rule: XEP-0280 section 11 (clients must check the sender); a dozen clients did not (CVE-2017-5589 to CVE-2017-5606),
+//! and a server can spare them the question.
 //!
-//! Right: no message with such an element reaches a client unless the server wrote it, from the account's own bare address.
+//! Right: no message with such an element reaches a client unless the server wrote it, from the account's own bare
+//! address.
 
 use testkit::wire::Seen;
 

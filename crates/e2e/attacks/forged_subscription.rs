@@ -4,11 +4,11 @@
 //! `subscription='both'`, `ask`, `approved`; a roster set and a roster get for another account; a removal of oneself from
 //! another's roster; a request that is stored and answered by a third.
 //!
-//! Rule: RFC 6121 sections 2.1.2.5, 2.1.5, 2.3.1, 3.1.5, 3.1.6 and 3.4; roster injection: CVE-2015-8688 and Spectrum's and
-//! Tigase's like.
+//! Rule: RFC 6121 sections 2.1.2.5, 2.1.5, 2.3.1, 3.1.5, 3.1.6 and 3.4; CVE-2015-8688 and CVE-2016-9928 (rosters that
+//! others wrote).
 //!
-//! Right: a subscription comes about by the owner's own `subscribed` to a request, or her pre-approval; nobody reads or writes
-//! another's roster.
+//! Right: a subscription comes about by the owner's own `subscribed` to a request, or her pre-approval; nobody reads or
+//! writes another's roster.
 
 use crate::support::{ask, pair, wire};
 

@@ -1,10 +1,11 @@
 //! Names, nonces and passwords that cost more than they are worth.
 //!
 //! Done: user names, nonces, passwords and authorization identities of the greatest length that fits, of characters that
-//! normalisation expands or reorders; messages of SCRAM with numbers, extensions and proofs of any size; base 64 of odd shapes.
+//! normalisation expands or reorders; messages of SCRAM with numbers, extensions and proofs of any size; base 64 of odd
+//! shapes.
 //!
-//! Rule: RFC 5802 section 7, RFC 4013, RFC 8265 section 8; slow normalisation of long input took other servers down
-//! (CVE-2021-32918 of Prosody: settings that let an unauthenticated client use much memory; CVE-2023-41900's class).
+//! Rule: RFC 5802 section 7, RFC 4013, RFC 8265 section 8; unauthenticated clients could use much memory of Prosody
+//! (CVE-2021-32918).
 //!
 //! Right: one failure for each, by length before anything is normalised, and the stream goes on.
 

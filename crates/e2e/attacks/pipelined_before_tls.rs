@@ -1,10 +1,10 @@
 //! Bytes before TLS that take effect after it.
 //!
-//! Done: a man in the middle sends elements behind `<starttls/>` in the same packet: a stream header, a login, a stanza, a
-//! second `<starttls/>`.
+//! Done: a man in the middle sends elements behind `<starttls/>` in the same packet: a stream header, a login, a stanza,
+//! a second `<starttls/>`.
 //!
-//! Rule: RFC 6120 section 5.4.3.3 (what came before TLS is discarded); the class of CVE-2011-0411, which Openfire, Prosody
-//! and others had for XMPP (STARTTLS command injection).
+//! Rule: RFC 6120 section 5.4.3.3 (what came before TLS is discarded); the class of CVE-2011-0411 (STARTTLS command
+//! injection, found in Postfix first).
 //!
 //! Right: none of it is answered inside TLS, and the client's own login is the first that counts.
 

@@ -1,12 +1,13 @@
 //! The session of another user, by its identifier.
 //!
-//! Done: a user who has seen the identifier of another's session (XEP-0198) asks to resume it, on every kind of connection,
-//! while its owner is connected and when the connection is lost; then with one's own identifier and a count that lies.
+//! Done: a user who has seen the identifier of another's session (XEP-0198) asks to resume it, on every kind of
+//! connection, while its owner is connected and when the connection is lost; then with one's own identifier and a count
+//! that lies.
 //!
-//! Rule: XEP-0198 sections 5 and 9 (a session is resumed by the authenticated owner only).
+//! Rule: XEP-0198 sections 5 and 10 (a session is resumed by the authenticated owner only).
 //!
-//! Right: `item-not-found` for the thief, nothing of the session's queue is shown, and the owner resumes as if nothing had
-//! been.
+//! Right: `item-not-found` for the thief, nothing of the session's queue is shown, and the owner resumes as if nothing
+//! had been.
 
 use sasl::Mechanism;
 use testkit::wire::{Client, PASSWORD, settle};

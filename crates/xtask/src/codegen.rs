@@ -1,8 +1,8 @@
 //! `cargo xtask codegen`: writes the generated files, or says with `--check` which of them are stale.
 //!
-//! What is in them is decided by `features::docs`; here they only get their places.
+//! What is in them is decided by `features::docs` and [`crate::attacks`]; here they only get their places.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -47,6 +47,7 @@ fn files() -> anyhow::Result<Vec<(String, String)>> {
         ("hooks", hooks),
     ];
     let mut files: Vec<_> = docs.map(|(name, text)| (format!("docs/{name}.md"), text)).into();
+    files.push(("docs/attacks.md".to_owned(), crate::attacks::page(&root())?));
     files.push(("doap.xml".to_owned(), features::doap::doap()));
     for (name, text) in features::docs::golden()? {
         files.push((format!("crates/features/golden/{name}"), text));
@@ -54,9 +55,14 @@ fn files() -> anyhow::Result<Vec<(String, String)>> {
     Ok(files)
 }
 
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
 /// Writes what differs, unless it is only to be checked; the paths that differed.
 fn settle(files: Vec<(String, String)>, check: bool) -> anyhow::Result<Vec<String>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root();
     let mut stale = Vec::new();
     for (path, text) in files {
         let place = root.join(&path);

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod attacks;
 mod bench;
 mod codegen;
 mod plays;

@@ -1,0 +1,82 @@
+//! docs/attacks.md: what the attacker's suite covers, from the opening comments of its cases (`crates/e2e/attacks`).
+//!
+//! An opening comment has a title and the paragraphs `Done: `, `Rule: ` and `Right: `; a test of the suite holds each case to
+//! that.
+//!
+//! The trap: a `|` in a comment would end a cell, so it is written as a reference.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+
+const INTRODUCTION: &str = "\
+# Attacks that are tried
+
+<!-- Written by `cargo xtask codegen` from the cases in crates/e2e/attacks. -->
+
+Each release is attacked with the suite `crates/e2e/attacks` before it goes out: hostile clients over TCP, TLS, WebSocket, BOSH
+and HTTP, against a node in the test's process or the program itself. Many cases are what other servers and clients had to fix;
+the rule names the source. To run it:
+
+```sh
+cargo build -p throng-server --bin throng
+cargo test -p throng-e2e --test attacks
+```
+
+A case is one file with the rule at its top. Found another way in? A case that fails is the best report.
+
+| Attack | What is done | Rule and source | What is right |
+| --- | --- | --- | --- |
+";
+
+/// The page.
+///
+/// # Errors
+/// If a file of the suite cannot be read.
+pub(crate) fn page(root: &Path) -> anyhow::Result<String> {
+    let folder = root.join("crates/e2e/attacks");
+    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        if name.ends_with(".rs") && name != "main.rs" {
+            files.push((name, fs::read_to_string(&path)?));
+        }
+    }
+    files.sort();
+    let mut out = INTRODUCTION.to_owned();
+    for (name, text) in &files {
+        out.push_str(&row(name, text));
+    }
+    Ok(out)
+}
+
+fn row(name: &str, text: &str) -> String {
+    let opening: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
+    let paragraphs: Vec<String> =
+        opening.split(|line| line.is_empty()).map(|lines| lines.join(" ").replace('|', "&#124;")).collect();
+    let title = paragraphs.first().map_or("", |title| title.trim_end_matches('.'));
+    let part = |key: &str| {
+        let found = paragraphs.iter().find_map(|paragraph| paragraph.strip_prefix(key)).unwrap_or_default();
+        let mut chars = found.chars();
+        chars.next().map(|first| first.to_uppercase().chain(chars).collect::<String>()).unwrap_or_default()
+    };
+    let (done, rule, right) = (part("Done: "), part("Rule: "), part("Right: "));
+    format!("| [{title}](../crates/e2e/attacks/{name}) | {done} | {rule} | {right} |\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::row;
+
+    #[test]
+    fn a_case_is_a_row_of_its_opening_comment() {
+        let text = "//! Bombs.\n//!\n//! Done: a `|` is\n//! sent.\n//!\n//! Rule: RFC 1.\n//!\n//! Right: no.\n\nuse x;\n//! Done: not this.\n";
+        assert_eq!(
+            row("bombs.rs", text),
+            "| [Bombs](../crates/e2e/attacks/bombs.rs) | A `&#124;` is sent. | RFC 1. | No. |\n"
+        );
+    }
+}
