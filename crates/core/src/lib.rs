@@ -31,6 +31,7 @@ pub mod iq;
 pub mod kept;
 pub mod limits;
 pub mod login;
+pub mod login_log;
 pub mod metrics;
 pub mod node;
 pub mod nonza;

@@ -23,6 +23,7 @@ use crate::hooks::{ClosingCtx, OpenedCtx, Probe, Ran, RemovedCtx};
 use crate::host::{Host, Hosts};
 use crate::inquiry::Inquiries;
 use crate::limits::Limits;
+use crate::login_log::LoginLog;
 use crate::metrics::Metrics;
 use crate::passwords::Passwords;
 use crate::questions::Questions;
@@ -84,6 +85,8 @@ pub struct Node {
     pub metrics: Metrics,
     /// Counts failed logins.
     pub guard: Guard,
+    /// What the log says of logins.
+    pub login_log: LoginLog,
     /// Questions to connections about themselves.
     pub(crate) inquiries: Inquiries,
     /// What was done to the node.
@@ -155,6 +158,7 @@ impl Node {
             spawner: parts.spawner,
             metrics: parts.metrics,
             guard: Guard::new(),
+            login_log: LoginLog::default(),
             audit: Audit::default(),
             inquiries: Inquiries::default(),
             limits: ArcSwap::from_pointee(parts.limits),
@@ -254,6 +258,7 @@ impl Node {
         self.sweep_questions(now);
         self.sweep_inquiries(now);
         self.ending.sweep(now);
+        self.login_log.sweep(now);
     }
 
     /// Counts of roster writes and of stored messages in the stripe of this account, 16 bits each.

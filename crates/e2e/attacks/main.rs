@@ -46,6 +46,7 @@ mod http_path_traversal;
 mod http_reflections;
 mod http_smuggling;
 mod huge_credentials;
+mod log_floods;
 mod log_injection;
 mod look_alike_names;
 mod metrics_for_strangers;

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use base::spawn::BoxFuture;
 use net::{NetError, Pass, Scratch, Stream};
 use stanza::{StreamCondition, StreamError};
-use throng_core::{Link, Session};
+use throng_core::{Link, Node, Session};
 use xml::Scope;
 
 use crate::closing::Closing;
@@ -117,7 +117,7 @@ impl Connection {
                 // Whatever broke the encryption is no wish of the client.
                 Next::Silent => match self.lose() {
                     true => self.say_last(None, lent),
-                    false => self.finish(),
+                    false => self.finish(LOST),
                 },
                 Next::Gone => match self.lose() {
                     true => self.enter(Phase::Over),
@@ -218,28 +218,29 @@ impl Connection {
         }
         stanza::stream::close(&mut out);
         self.stream.queue(&out, lent);
-        self.finish();
+        self.finish(error.map_or("closed", |error| error.condition.as_str()));
     }
 
     /// Nothing more will be said; what was said is to arrive.
-    fn finish(&mut self) {
-        self.forget();
+    fn finish(&mut self, reason: &'static str) {
+        self.forget(reason);
         self.enter(Phase::Closing(Closing::new(&self.service, &self.link)));
     }
 
     /// The transport is gone: nothing more can be said.
     fn leave(&mut self) {
-        self.forget();
+        self.forget(LOST);
         self.enter(Phase::Over);
     }
 
     /// The session is over as far as others can see. What was still in the queue goes on elsewhere.
-    fn forget(&mut self) {
+    fn forget(&mut self, reason: &'static str) {
         if let Some(waiting) = self.waiting.take() {
             // The stanza was accepted while the stream was whole, so it gets where it belongs.
             self.service.node.spawner.spawn("last stanza", waiting);
         }
         if let Phase::Bound(session) = &self.phase {
+            note_ended(&self.service.node, session, reason);
             self.service.node.end_session(session);
         }
         self.service.node.links.remove(&self.link);
@@ -266,6 +267,16 @@ impl Connection {
     }
 }
 
+/// Into the log. Before the link leaves the list that knows when it was made.
+pub(crate) fn note_ended(node: &Node, session: &Session, reason: &str) {
+    let now = node.seconds();
+    let since = node.links.since(&session.link, now);
+    node.login_log.ended(now, session, reason, now.saturating_sub(since));
+}
+
+/// Why a session ended whose connection broke and that nobody may resume.
+const LOST: &str = "connection lost";
+
 impl Future for Connection {
     type Output = ();
 
@@ -278,7 +289,7 @@ impl Drop for Connection {
     /// A task that is dropped (the runtime ends) leaves the engine in order all the same.
     fn drop(&mut self) {
         if !matches!(self.phase, Phase::Over | Phase::Closing(_)) {
-            self.forget();
+            self.forget("stopped");
             self.enter(Phase::Over);
         }
     }

@@ -41,7 +41,7 @@ impl Dormant {
         kept
     }
 
-    fn end(&mut self) {
+    fn end(&mut self, reason: &str) {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
@@ -49,6 +49,7 @@ impl Dormant {
             // The stanza was accepted while the stream was whole, so it gets where it belongs.
             self.node.spawner.spawn("last stanza", waiting);
         }
+        crate::c2s::note_ended(&self.node, &self.session, reason);
         self.node.end_session(&self.session);
         self.node.links.remove(&self.session.link);
     }
@@ -72,7 +73,7 @@ impl Future for Dormant {
                 Err(_) => {
                     tracing::error!(jid = %this.session.jid, "a stanza's handling panicked; the session ends");
                     this.waiting = None;
-                    this.end();
+                    this.end("internal-server-error");
                 }
             }
         }
@@ -84,7 +85,8 @@ impl Future for Dormant {
         }
         let late = link.rang() && this.node.seconds() >= link.deadline();
         if !this.over && (closing || late) {
-            this.end();
+            let wish = link.wish();
+            this.end(wish.as_ref().map_or("not resumed in time", |error| error.condition.as_str()));
         }
         if this.over { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -93,7 +95,7 @@ impl Future for Dormant {
 impl Drop for Dormant {
     /// A task that is dropped (the runtime ends) leaves the engine in order all the same.
     fn drop(&mut self) {
-        self.end();
+        self.end("stopped");
     }
 }
 

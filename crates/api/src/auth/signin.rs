@@ -69,7 +69,7 @@ pub(crate) async fn sign_in(
     let claimed = jid.as_ref().map_or(address, Jid::as_str);
     let limited = |limited: Limited| {
         let reason = limited.as_str();
-        tracing::info!(peer = %peer.address, user = claimed, reason, "sign-in refused: too many failed before");
+        node.login_log.failed(node.seconds(), peer.address, "", "policy-violation", "limited");
         node.metrics.logins_limited.inc([reason]);
         Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
@@ -100,29 +100,29 @@ pub(crate) async fn sign_in(
     // Of many attempts in parallel only as many as the limit are answered.
     node.guard.admit(&node.limits(), node.seconds(), peer.address, claimed, false, right).map_err(limited)?;
     let Some((jid, found)) = jid.as_ref().zip(found).filter(|_| right) else {
-        note(api, peer, jid.as_ref(), claimed, "not-authorized");
+        note(api, peer, jid.as_ref(), "not-authorized");
         return Err(refused());
     };
     // From here on the password is known to be right, so the truth may be told.
     if found.disabled || !node.is_admin(jid.as_ref()) {
-        note(api, peer, Some(jid), claimed, "forbidden");
+        note(api, peer, Some(jid), "forbidden");
         let why =
             if found.disabled { "this account is disabled" } else { "this account is no administrator's" };
         return Err(Problem::forbidden(why));
     }
-    note(api, peer, Some(jid), claimed, "done");
+    note(api, peer, Some(jid), "done");
     Ok(api.auth.sessions.begin(jid.clone(), keys, node.clock.now()))
 }
 
 /// Into the audit log, if it is about an administrator; otherwise strangers could wash everything else out of it.
-fn note(api: &Api, peer: Peer, jid: Option<&Jid>, claimed: &str, outcome: &str) {
+fn note(api: &Api, peer: Peer, jid: Option<&Jid>, outcome: &'static str) {
     let from = peer.address.to_string();
     match jid.filter(|jid| api.node.is_admin(jid.as_ref())) {
         Some(jid) => {
             let caller = command::Caller { who: command::Who::Account(jid.clone()), door: "http", from };
             api.node.audit(&caller, "sign-in", "", outcome);
         }
-        None => tracing::info!(peer = from, user = claimed, outcome, "sign-in refused"),
+        None => api.node.login_log.failed(api.node.seconds(), peer.address, "", outcome, "console"),
     }
 }
 

@@ -56,7 +56,6 @@ impl Connection {
                 let mut w = Writer::new(&mut out);
                 w.start("iq").attr("type", "result").attr("id", &id);
                 w.start("bind").ns(Ns::Bind).leaf("jid", session.full().as_str()).end().end();
-                tracing::debug!(jid = %session.jid, peer = %self.stream.facts().peer, "session opened");
                 Ok(Did::Bound(session, out))
             }
         }

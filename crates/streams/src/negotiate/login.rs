@@ -99,9 +99,7 @@ impl Connection {
         match node.guard.check(&limits, now, peer, &state.claimed, token) {
             Ok(()) => Some(known),
             Err(limited) => {
-                let reason = limited.as_str();
-                tracing::info!(%peer, user = state.claimed, reason, "login refused: too many failed before");
-                node.metrics.logins_limited.inc([reason]);
+                node.metrics.logins_limited.inc([limited.as_str()]);
                 None
             }
         }
@@ -258,10 +256,10 @@ impl Connection {
         let chosen = state.exchange.as_ref().map(|exchange| exchange.mechanism().name());
         node.metrics.login_failures.inc([chosen.unwrap_or(state.mechanism), failure.condition()]);
         let user = state.found.as_ref().map(|f| f.identity.jid.to_string()).unwrap_or_default();
-        tracing::info!(%peer, user, condition = failure.condition(), reason, "login failed");
         state.forget_login();
         // XEP-0509 section 2.2: "without prejudice".
         if more.is_empty() {
+            node.login_log.failed(node.seconds(), peer.ip(), &user, failure.condition(), reason);
             state.attempts = state.attempts.saturating_add(1);
         }
         let mut out = Vec::with_capacity(160);

@@ -301,13 +301,14 @@ impl Connection {
                 }
             }
             Ok(Did::Bound(session, bytes)) => {
+                self.note_opened(&session, false);
                 self.tell_stream(&session);
                 self.stream.queue(&bytes, lent);
                 self.bound(session);
                 return Some(Next::Again);
             }
             Ok(Did::Resumed(session, bytes)) => {
-                tracing::debug!(jid = %session.jid, peer = %self.stream.facts().peer, "session resumed");
+                self.note_opened(&session, true);
                 self.tell_stream(&session);
                 self.stream.queue(&bytes, lent);
                 self.adopt(session);
@@ -315,6 +316,13 @@ impl Connection {
             }
         }
         None
+    }
+
+    fn note_opened(&self, session: &throng_core::Session, resumed: bool) {
+        let Phase::Negotiating(state) = &self.phase else { return };
+        let (node, facts) = (&self.service.node, self.stream.facts());
+        let transport = facts.transport.name();
+        node.login_log.opened(node.seconds(), session, state.mechanism, transport, facts.peer, resumed);
     }
 
     /// Features that take secrets ask whether the stream is encrypted, and what is dear to answer gathers presence; a resumed

@@ -219,7 +219,6 @@ impl Connection {
             }
             Some(session) => {
                 features_of(&session, &mut out);
-                tracing::debug!(jid = %session.jid, peer = %self.stream.facts().peer, "session opened");
                 Ok(Did::Bound(session, out))
             }
         }
