@@ -25,9 +25,14 @@ use crate::control::local::TOKEN;
 use crate::plan::{Security, Threshold, Time};
 use parse::{duration_ms, renamed_security, security, time};
 
+const EXIT_CODES: &str = "Exit codes:
+  0  the run ended as planned, or was ended with Ctrl-C
+  1  the run failed: it ended early, logins failed, or a condition of --fail-on holds
+  2  wrong usage; nothing was sent";
+
 /// Run a load against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
 #[derive(Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXIT_CODES)]
 pub struct Load {
     #[command(subcommand)]
     word: Option<Word>,
@@ -46,7 +51,7 @@ enum Word {
     Capacity(Capacity),
     /// Create the accounts and rosters of a plan on a server, in-band (XEP-0077).
     Prepare(Prepare),
-    /// Put runs side by side.
+    /// Compare runs side by side.
     Compare {
         /// Directories or run.json files; ratios are to the first.
         #[arg(required = true, num_args = 2..)]
@@ -55,7 +60,7 @@ enum Word {
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
     },
-    /// Write the report of a run again from its run.json.
+    /// Write the report of a run again, from its run.json.
     Report {
         /// Directory or run.json.
         run: PathBuf,
@@ -93,25 +98,25 @@ struct Shape {
     /// Sockets of all users of BOSH together; beyond them one is closed as soon as it has no request. Default: two each.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     sockets: Option<u32>,
-    /// How many times faster than the plan says everything goes.
+    /// Speed up the whole plan by this factor; timeouts and the acceptable limit stay.
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     time_scale: f64,
-    /// End of the run after so long, such as 90s, 10m or 2h.
+    /// End the run after this time, such as 90s, 10m or 2h.
     #[arg(long, value_name = "TIME", value_parser = duration_ms)]
     duration: Option<u64>,
-    /// How long to stay once all users have arrived.
+    /// How long to stay once all users have arrived, such as 1m.
     #[arg(long, value_name = "TIME", value_parser = duration_ms)]
     hold: Option<u64>,
-    /// Arrivals a second, in every phase that has arrivals.
+    /// Arrivals per second, in every phase that has arrivals.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// Distance between the messages of one user.
+    /// Time between two messages of one user: 5s, 2s-4s (uniform) or ~5s (exponential).
     #[arg(long, value_name = "TIME", value_parser = time)]
     every: Option<Time>,
-    /// Bytes of a message's body.
+    /// Size of a message body in bytes.
     #[arg(long, value_name = "BYTES")]
     size: Option<u32>,
-    /// Messages under way in each direction of a closed loop.
+    /// Messages in flight in each direction of a closed loop, such as `flood`.
     #[arg(long, value_name = "N")]
     in_flight: Option<u32>,
     /// Protection of connections: auto (STARTTLS where it is offered), none, starttls or direct. Default: the plan's, or auto.
@@ -134,28 +139,28 @@ struct Shape {
     /// Refuse TLS 1.3, to measure 1.2.
     #[arg(long)]
     tls12: bool,
-    /// SASL mechanism; several leave the choice to the strongest that the server has.
+    /// SASL mechanism; with several, the strongest that the server offers is used. Default: the strongest of all.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     mechanism: Vec<String>,
-    /// What user names begin with.
+    /// Prefix of the user names.
     #[arg(long, value_name = "PREFIX", alias = "prefix")]
     user_prefix: Option<String>,
     /// Number of the first user.
     #[arg(long, value_name = "N")]
     first: Option<u64>,
-    /// How many accounts there are.
+    /// Number of accounts.
     #[arg(long, value_name = "N", alias = "accounts")]
     count: Option<u32>,
-    /// Distance between the numbers of two users.
+    /// Step from the number of one user to the next.
     #[arg(long, value_name = "N")]
     stride: Option<u32>,
-    /// Password of all users; {n} stands for the number. Better: --password-file or the environment.
+    /// Password of all users; the letter n in braces stands for the number of the user. Safer: --password-file, or the environment.
     #[arg(long, env = "THRONG_LOAD_PASSWORD", hide_env_values = true, conflicts_with = "password_file")]
     password: Option<String>,
     /// File whose first line is the password.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// CSV file with a name and a password in each line.
+    /// CSV file of accounts: a name and a password per line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["user_prefix", "first", "count"])]
     users: Option<PathBuf>,
     /// Create each account before its first login (XEP-0077).
@@ -164,16 +169,16 @@ struct Shape {
     /// Local addresses to connect from, such as 127.0.0.2-127.0.0.60; several with commas.
     #[arg(long, value_name = "A-B[,C]")]
     source: Vec<String>,
-    /// Answers within so many milliseconds are acceptable.
+    /// Time within which an answer is acceptable, in milliseconds. Default: the plan's, or 1000.
     #[arg(long, value_name = "MS")]
     acceptable: Option<u64>,
-    /// Go on when the first login fails.
+    /// Continue when the first login fails; the run still counts as failed (see --fail-on).
     #[arg(long)]
     keep_going: bool,
     /// Fail (exit code 1) when this holds at the end, such as 'p99(message) > 50ms' or 'count(errors) > 0'; several times.
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     fail_on: Vec<Threshold>,
-    /// Seed of everything random.
+    /// Seed of the random numbers.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -187,13 +192,13 @@ struct Crew {
     /// Let workers of other machines join at this address.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// How many of them to wait for.
+    /// Number of such workers to wait for.
     #[arg(long, value_name = "N", requires = "listen", default_value_t = 1)]
     expect: u16,
-    /// What workers of other machines must know. Default: a random one, which is printed.
+    /// Secret that workers of other machines must present. Default: a random one, which is printed.
     #[arg(long, env = TOKEN, hide_env_values = true)]
     token: Option<String>,
-    /// File of the salts that the server uses (SCRAM): keys are derived before the start, and new salts are added.
+    /// File that keeps the SCRAM salts of the server between runs: keys are derived before the start, new salts are added.
     #[arg(long, value_name = "FILE")]
     salts: Option<PathBuf>,
 }
@@ -201,13 +206,13 @@ struct Crew {
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "What is watched of the server")]
 struct Watch {
-    /// Process of the server; several are added up.
+    /// Process of the server; the figures of several are added up.
     #[arg(long, value_name = "PID", value_delimiter = ',', num_args = 1..)]
     pid: Vec<u32>,
-    /// The children of these processes, too.
+    /// Include the children of these processes.
     #[arg(long, requires = "pid")]
     children: bool,
-    /// Page of metrics in the text format of Prometheus, read once a second.
+    /// Metrics page in the Prometheus text format, read once per second.
     #[arg(long, value_name = "URL")]
     metrics: Vec<String>,
 }
@@ -224,10 +229,10 @@ struct Output {
     /// Write the run as JSON to standard output; everything else goes to standard error.
     #[arg(long)]
     json: bool,
-    /// Say nothing while the run goes on.
+    /// Print nothing during the run.
     #[arg(long, short)]
     quiet: bool,
-    /// Plain lines even on a terminal.
+    /// Print plain lines, even on a terminal.
     #[arg(long)]
     plain: bool,
 }

@@ -19,7 +19,7 @@ use crate::measure::{Counter, Timing};
 use crate::plan::Time;
 use crate::report;
 use crate::report::model;
-use crate::report::verdict::{LATE_KEYS, most_frequent};
+use crate::report::verdict::{late_keys, most_frequent};
 
 /// How long a probe stays after its users have arrived, if neither flags nor plan end it earlier. Milliseconds.
 const STAY_MS: u64 = 30_000;
@@ -241,8 +241,7 @@ fn judge(run: &model::Run, value: u64, asked: &Capacity) -> (Probe, Outcome) {
         return (Probe { why: Some(why), ..probe }, Outcome::Accounts);
     }
     let busy = run.seconds.iter().filter(|second| second.busiest_cpu > 0.9).count();
-    let keys = p99(Timing::Derive) * 1_000.0 > LATE_KEYS as f64;
-    let strained = keys
+    let strained = late_keys(run).is_some()
         || probe.generator_late_p99_ms > LATE_SHARE * asked.delivery_ms.min(asked.login_ms)
         || busy as f64 > BUSY_SHARE * run.seconds.len() as f64
         || run.totals.errors.keys().any(|kind| kind.ends_with("-left"));

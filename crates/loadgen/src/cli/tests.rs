@@ -96,3 +96,15 @@ fn the_old_name_of_security_is_refused_with_the_new_one() {
         assert_eq!(load(&format!("x --security {word}")).unwrap().run.shape.security, Some(security));
     }
 }
+
+#[test]
+fn no_help_text_is_broken_by_a_word_that_clap_takes_for_its_own() {
+    let mut line = Line::command();
+    let help = line.render_long_help().to_string();
+    assert!(help.contains("the letter n in braces stands for the number"), "{help}");
+    assert!(help.contains("1  the run failed"), "{help}");
+    for argument in line.get_arguments().filter(|argument| !argument.is_hide_set()) {
+        let text = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        assert!(!text.is_empty() && !text.contains("{n}"), "--{}: {text:?}", argument.get_id());
+    }
+}

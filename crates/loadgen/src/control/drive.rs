@@ -23,6 +23,7 @@ use crate::clock;
 use crate::host::{Host, Sampler};
 use crate::measure::Summary;
 use crate::plan::Plan;
+use crate::report;
 use crate::report::model::{About, FORMAT, Run, WorkerRun};
 
 /// Reports that wait for the deciding thread; behind them TCP makes workers wait.
@@ -292,6 +293,12 @@ fn course_of(
                 if said.insert(beginning) {
                     watch.line(warning);
                 }
+            }
+            // A negotiated protection is told as soon as it is known, and not only in the report.
+            if let Some(used) = report::used(run)
+                && said.insert("Logins".to_owned())
+            {
+                watch.line(&format!("Logins: {used}"));
             }
             if started {
                 watch.update(run, &moment);

@@ -2,7 +2,7 @@
 
 use crate::measure::{Counter, Timing};
 use crate::report::model::Run;
-use crate::report::verdict::LATE_KEYS;
+use crate::report::verdict::late_keys;
 
 /// Lateness at p99 beyond this means that latencies hold the generator's own queueing. Microseconds.
 const LATE_US: u64 = 5_000;
@@ -62,16 +62,14 @@ fn late(run: &Run) -> Option<String> {
 }
 
 fn keys(run: &Run) -> Option<String> {
-    let waits = run.totals.timings.get(Timing::Derive.name())?.summary;
+    let waits = late_keys(run)?;
     let total = |counter: Counter| run.totals.counters.get(counter.name()).map_or(0, |c| c.total);
-    (waits.p99 > LATE_KEYS).then(|| {
-        format!(
-            "The generator derived {} keys for logins (SCRAM, a salt for each account), {:.1} s of its CPU, and logins waited up to {:.1} s for them: the pace of logins is the generator's and not the server's; --salts FILE lets the next run derive before it starts, a lower --rate or more machines (--listen) help as well",
-            total(Counter::KeysDerived) - total(Counter::KeysAhead).min(total(Counter::KeysDerived)),
-            total(Counter::KeysCpu) as f64 / 1e6,
-            waits.max as f64 / 1e6
-        )
-    })
+    Some(format!(
+        "The generator derived {} keys for logins (SCRAM, a salt for each account), {:.1} s of its CPU, and logins waited up to {:.1} s for them: the pace of logins is the generator's and not the server's; --salts FILE lets the next run derive before it starts, a lower --rate or more machines (--listen) help as well",
+        total(Counter::KeysDerived) - total(Counter::KeysAhead).min(total(Counter::KeysDerived)),
+        total(Counter::KeysCpu) as f64 / 1e6,
+        waits.max as f64 / 1e6
+    ))
 }
 
 fn busy(run: &Run) -> Option<String> {
@@ -132,7 +130,7 @@ mod tests {
     fn logins_that_wait_for_keys_are_the_generators_pace() {
         use crate::report::model::TimingTotal;
         let mut run = Run::default();
-        let summary = Summary { count: 9, p99: LATE_KEYS, max: 2_000_000, ..Summary::default() };
+        let summary = Summary { count: 9, p99: 100_000, max: 2_000_000, ..Summary::default() };
         run.totals
             .timings
             .insert("key_derivation".to_owned(), TimingTotal { summary, ..TimingTotal::default() });

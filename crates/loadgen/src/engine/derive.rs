@@ -12,6 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -23,7 +25,7 @@ use crate::measure::{Counter, Timing};
 use crate::sasl::{Derivation, Derived, Keys};
 
 /// How much later than the engine the threads get a core that both want.
-const NICE: i32 = 5;
+const NICE: i32 = 2;
 
 /// How many threads this worker may have: its share of the machine's cores, of which a server on it gets half.
 pub(super) fn threads(assignment: &Assignment) -> usize {
@@ -35,16 +37,15 @@ pub(super) fn threads(assignment: &Assignment) -> usize {
     (cores / workers.max(1)).max(1)
 }
 
-/// For whom a key is derived: slot and epoch; nobody before the start.
-type User = Option<(u32, u32)>;
+/// Who waits for a key: slot and epoch.
+type User = (u32, u32);
 
 struct Done {
-    user: User,
     derived: Derived,
     cpu_us: u64,
 }
 
-/// What engine and threads share. Each user waits for one key at most, so both queues are bounded by the users.
+/// What engine and threads share. Each user waits for one key at most, so all queues are bounded by the users.
 struct Shared {
     jobs: Mutex<Jobs>,
     more: Condvar,
@@ -54,7 +55,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Jobs {
-    queue: VecDeque<(User, Derivation)>,
+    queue: VecDeque<Derivation>,
     closed: bool,
 }
 
@@ -63,6 +64,8 @@ pub(super) struct Pool {
     shared: Arc<Shared>,
     most: usize,
     started: usize,
+    /// Who waits for which key: an import may have salted all accounts alike.
+    waiting: HashMap<[u8; 16], Vec<User>>,
     /// CPU of the derivations that were taken since the last snapshot.
     pub(super) cpu_us: u64,
 }
@@ -73,7 +76,7 @@ impl Pool {
         let wake =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("cannot make an eventfd")?;
         let shared = Shared { jobs: Mutex::default(), more: Condvar::new(), done: Mutex::default(), wake };
-        Ok(Self { shared: Arc::new(shared), most, started: 0, cpu_us: 0 })
+        Ok(Self { shared: Arc::new(shared), most, started: 0, waiting: HashMap::new(), cpu_us: 0 })
     }
 
     /// Readable when keys are there.
@@ -81,8 +84,19 @@ impl Pool {
         self.shared.wake.as_fd()
     }
 
-    fn submit(&mut self, user: User, derivation: Derivation) {
-        self.shared.jobs.lock().queue.push_back((user, derivation));
+    /// `user` waits for a key, which is derived once for all who do.
+    fn wait_for(&mut self, user: User, derivation: Derivation) {
+        match self.waiting.entry(derivation.place()) {
+            Entry::Occupied(mut others) => others.get_mut().push(user),
+            Entry::Vacant(first) => {
+                first.insert(vec![user]);
+                self.submit(derivation);
+            }
+        }
+    }
+
+    fn submit(&mut self, derivation: Derivation) {
+        self.shared.jobs.lock().queue.push_back(derivation);
         self.shared.more.notify_one();
         if self.started < self.most {
             self.started += 1;
@@ -124,7 +138,7 @@ impl Shared {
         let _ = rustix::process::nice(NICE);
         loop {
             let mut jobs = self.jobs.lock();
-            let (user, derivation) = loop {
+            let derivation = loop {
                 if jobs.closed {
                     return;
                 }
@@ -134,22 +148,22 @@ impl Shared {
                 }
             };
             drop(jobs);
-            self.derive(user, &derivation);
+            self.derive(&derivation);
         }
     }
 
     fn work_once(&self) {
         let job = self.jobs.lock().queue.pop_front();
-        if let Some((user, derivation)) = job {
-            self.derive(user, &derivation);
+        if let Some(derivation) = job {
+            self.derive(&derivation);
         }
     }
 
-    fn derive(&self, user: User, derivation: &Derivation) {
+    fn derive(&self, derivation: &Derivation) {
         let before = thread_cpu_us();
         let derived = derivation.derive();
         let cpu_us = thread_cpu_us().saturating_sub(before);
-        self.done.lock().push(Done { user, derived, cpu_us });
+        self.done.lock().push(Done { derived, cpu_us });
         // It fails only when the counter is full, and then the engine is awake.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
@@ -169,7 +183,7 @@ impl Engine {
             let password = self.names.password(salt.user);
             let derivation = Derivation::new(salt.hash, &password, &salt.salt, salt.iterations);
             if let Some(derivation) = derivation {
-                self.pool.submit(None, derivation);
+                self.pool.submit(derivation);
                 wanted += 1;
             }
         }
@@ -209,35 +223,41 @@ impl Engine {
             let salt = Salt { user: account, hash, salt: salt.to_vec(), iterations };
             self.salts.insert(account, salt);
         }
-        self.pool.submit(Some((slot, epoch)), derivation);
+        self.pool.wait_for((slot, epoch), derivation);
     }
 
     /// Keys are there: the logins that waited for them go on.
     pub(super) fn derived(&mut self) {
-        for Done { user, derived, cpu_us } in self.pool.take() {
+        for Done { derived, cpu_us } in self.pool.take() {
+            let users = self.pool.waiting.remove(&derived.place()).unwrap_or_default();
             self.keys.put(derived);
             self.pool.cpu_us += cpu_us;
             self.record.add(Counter::KeysDerived, 1);
             self.record.add(Counter::KeysCpu, cpu_us);
-            let Some((slot, epoch)) = user else { continue };
-            let now = now_us();
-            let Some(user) = self.users.get_mut(slot as usize) else { continue };
-            if user.epoch != epoch || user.wait != Wait::Sasl {
-                continue;
+            for user in users {
+                self.key_is_there(user);
             }
-            let Some(login) = user.login.as_mut() else { continue };
-            let Some((challenge, since)) = login.challenge.take() else { continue };
-            // The server had no part in this: its times begin so much later.
-            let waited = now.saturating_sub(since);
-            login.since += waited;
-            if login.due != 0 {
-                login.due += waited;
-            }
-            self.record.time(Timing::Derive, waited);
-            self.answer_challenge(slot, &challenge);
-            self.limit(slot, self.plan.options.answer_timeout_ms);
-            self.flush();
         }
+    }
+
+    fn key_is_there(&mut self, (slot, epoch): User) {
+        let now = now_us();
+        let Some(user) = self.users.get_mut(slot as usize) else { return };
+        if user.epoch != epoch || user.wait != Wait::Sasl {
+            return;
+        }
+        let Some(login) = user.login.as_mut() else { return };
+        let Some((challenge, since)) = login.challenge.take() else { return };
+        // The server had no part in this: its times begin so much later.
+        let waited = now.saturating_sub(since);
+        login.since += waited;
+        if login.due != 0 {
+            login.due += waited;
+        }
+        self.record.time(Timing::Derive, waited);
+        self.answer_challenge(slot, &challenge);
+        self.limit(slot, self.plan.options.answer_timeout_ms);
+        self.flush();
     }
 }
 
@@ -268,10 +288,10 @@ mod tests {
     fn a_key_costs_the_thread_that_asks_for_it_nothing() {
         let mut pool = Pool::new(1).unwrap();
         let before = thread_cpu_us();
-        pool.submit(Some((3, 4)), Derivation::new(Hash::Sha256, "secret", b"salt", 200_000).unwrap());
+        pool.submit(Derivation::new(Hash::Sha256, "secret", b"salt", 200_000).unwrap());
         let done = next(&pool);
         let own = thread_cpu_us() - before;
-        assert_eq!((done.len(), done[0].user), (1, Some((3, 4))));
+        assert_eq!(done.len(), 1);
         assert!(done[0].cpu_us > own, "{} us elsewhere and {own} us here", done[0].cpu_us);
     }
 
@@ -280,15 +300,32 @@ mod tests {
         let mut pool = Pool::new(2).unwrap();
         for user in 0..100_u32 {
             let salt = user.to_be_bytes();
-            pool.submit(Some((user, 0)), Derivation::new(Hash::Sha1, "secret", &salt, 1).unwrap());
+            pool.submit(Derivation::new(Hash::Sha1, "secret", &salt, 1).unwrap());
         }
         assert_eq!(pool.started, 2);
-        let mut users = Vec::new();
-        while users.len() < 100 {
-            users.extend(next(&pool).into_iter().map(|done| done.user));
+        let mut places = Vec::new();
+        while places.len() < 100 {
+            places.extend(next(&pool).into_iter().map(|done| done.derived.place()));
         }
-        users.sort_unstable();
-        users.dedup();
-        assert_eq!(users.len(), 100);
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 100);
+    }
+
+    #[test]
+    fn users_with_one_salt_and_password_wait_for_one_derivation() {
+        let mut pool = Pool::new(1).unwrap();
+        for user in 0..10 {
+            pool.wait_for((user, 0), Derivation::new(Hash::Sha1, "secret", b"salt", 1_000).unwrap());
+        }
+        pool.wait_for((10, 0), Derivation::new(Hash::Sha1, "secret", b"another", 1).unwrap());
+        let mut done = Vec::new();
+        while done.len() < 2 {
+            done.extend(next(&pool));
+        }
+        let mut waited: Vec<usize> =
+            done.iter().filter_map(|done| Some(pool.waiting.remove(&done.derived.place())?.len())).collect();
+        waited.sort_unstable();
+        assert_eq!((waited, pool.take().len()), (vec![1, 10], 0));
     }
 }

@@ -32,6 +32,11 @@ pub fn text(run: &Run) -> String {
     text::text(run)
 }
 
+/// How the connections of a run were protected and how its users logged in; `None` without a login.
+pub fn used(run: &Run) -> Option<String> {
+    text::used(run)
+}
+
 /// The page of the run: complete HTML without anything from outside.
 pub fn html(run: &Run) -> String {
     page::html(run)

@@ -5,7 +5,7 @@
 //!
 //! Trap: the limits (5 ms of lateness at p99, 90 % of a core) are those that the run warns by; keep them the same.
 
-use crate::measure::{Counter, Timing};
+use crate::measure::{Counter, Summary, Timing};
 
 use super::model::Run;
 use super::unit::{grouped, plain, share, time};
@@ -15,7 +15,7 @@ pub(super) const LATE: u64 = 5_000;
 /// CPU of one worker from which it is too busy, in cores.
 pub(super) const BUSY: f64 = 0.9;
 /// Wait of logins for the generator's own keys at p99 from which the pace of logins is the generator's, in microseconds.
-pub(crate) const LATE_KEYS: u64 = 100_000;
+const LATE_KEYS: u64 = 100_000;
 /// Seconds of that from which it counts; one alone is the start or a neighbour.
 const BUSY_SECONDS: u64 = 3;
 /// The share of answers that must be in time for a server to have kept up.
@@ -76,17 +76,24 @@ pub(crate) fn most_frequent(run: &Run) -> Option<(&str, u64)> {
 /// Why times of this run are partly the generator's own; `None` where it was on time.
 pub(super) fn late(run: &Run) -> Option<String> {
     let p99 = |timing: Timing| run.totals.timings.get(timing.name()).map_or(0, |total| total.summary.p99);
-    let (lateness, keys) = (p99(Timing::Lateness), p99(Timing::Derive));
+    let lateness = p99(Timing::Lateness);
     let busy = busy_seconds(run);
     if lateness > LATE {
         Some(format!("it was late by {} at p99", time(lateness as f64)))
-    } else if keys > LATE_KEYS {
-        Some(format!("logins waited {} at p99 for its own keys", time(keys as f64)))
+    } else if let Some(keys) = late_keys(run) {
+        Some(format!("logins waited {} at p99 for its own keys", time(keys.p99 as f64)))
     } else if busy >= BUSY_SECONDS {
         Some(format!("a worker was busy in {}", many(busy, "second", "seconds")))
     } else {
         None
     }
+}
+
+/// How long logins waited for the generator's own keys, where that set their pace: a hundredth of them at least, and long.
+pub(crate) fn late_keys(run: &Run) -> Option<Summary> {
+    let waits = run.totals.timings.get(Timing::Derive.name())?.summary;
+    let logins = total(run, Counter::Logins) + total(run, Counter::LoginErrors);
+    (waits.p99 > LATE_KEYS && waits.count.saturating_mul(100) >= logins).then_some(waits)
 }
 
 fn busy_seconds(run: &Run) -> u64 {
@@ -152,8 +159,7 @@ fn generator(run: &Run, points: &mut Vec<(Grade, String)>) {
     }
     let lateness = run.totals.timings.get(Timing::Lateness.name()).map(|t| t.summary).unwrap_or_default();
     let busy = busy_seconds(run);
-    let keys = run.totals.timings.get(Timing::Derive.name()).map(|t| t.summary).unwrap_or_default();
-    if keys.p99 > LATE_KEYS {
+    if let Some(keys) = late_keys(run) {
         points.push((
             Grade::Doubtful,
             format!(

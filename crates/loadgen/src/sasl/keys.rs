@@ -67,6 +67,11 @@ impl Derivation {
         Derived { place: self.place, pair: derive(self.hash, &self.password, &self.salt, self.count) }
     }
 
+    /// The same for two derivations of one key.
+    pub(crate) fn place(&self) -> [u8; 16] {
+        self.place
+    }
+
     /// What the server uses for this account: hash function, salt, iterations.
     #[must_use]
     pub fn salt(&self) -> (Hash, &[u8], u32) {
@@ -84,6 +89,13 @@ impl std::fmt::Debug for Derivation {
 pub struct Derived {
     place: [u8; 16],
     pair: Pair,
+}
+
+impl Derived {
+    /// See [`Derivation::place`].
+    pub(crate) fn place(&self) -> [u8; 16] {
+        self.place
+    }
 }
 
 impl std::fmt::Debug for Derived {
