@@ -142,6 +142,21 @@ pub(super) fn completed(command: &Command, id: &str, output: &Output) -> Vec<u8>
     })
 }
 
+/// The last answer of a command that failed on a value (section 3.3).
+pub(super) fn failed(command: &Command, id: &str, why: &str) -> Vec<u8> {
+    element(command, id, "completed", |w| {
+        w.start("note").attr("type", "error").text(why).end();
+    })
+}
+
+/// Whether a required field of a stage is missing or empty.
+pub(super) fn lacks(command: &Command, stage: u8, given: &Given) -> bool {
+    command
+        .stage(stage)
+        .filter(|field| field.required && field.default.is_empty())
+        .any(|field| given.get(field.var).is_none_or(|values| values.iter().all(|value| value.is_empty())))
+}
+
 fn answered(field: &command::Field, shown: &Shown) -> Field {
     let kind = match shown {
         Shown::Texts(_) if matches!(field.kind, command::FieldKind::Jids) => Some(FieldKind::JidMulti),

@@ -8,6 +8,10 @@
 //! Left out: announcing commands by message (section 2.3); languages other than English, so `bad-locale` is never sent:
 //! clients send their stream's language with everything, and an English answer serves them better than none.
 //!
+//! A command that fails on a value of its form is completed all the same, with a note that says why (section 3.3: "if a
+//! command completes but fails"). Errors of stanzas are for requests that this protocol cannot take (section 4.4, a required
+//! field that is missing among them) and for the conditions of XEP-0133 section 5.
+//!
 //! The trap: whoever sends a session id has proved nothing by it. It counts only together with the requester's full
 //! address, the address that was asked, and the node.
 
@@ -95,6 +99,11 @@ fn translate(error: &CommandError) -> StanzaError {
         Why::Invalid => error.stanza().application(Ns::Commands.as_str(), "bad-payload"),
         _ => error.stanza(),
     }
+}
+
+/// Whether it is a value that the command failed on.
+fn is_about_a_value(error: &CommandError) -> bool {
+    matches!(error.why, Why::Invalid | Why::NotAcceptable | Why::NotFound)
 }
 
 /// A command under way, with all that an answer needs.
@@ -214,7 +223,10 @@ impl Stage {
                         specific(StanzaCondition::BadRequest, "bad-payload").text("the form is missing");
                     return refused(session, error);
                 };
-                if let Err(error) = self.command().read_stage(&given, Key::Var, session.stage) {
+                let lacks = form::lacks(self.command(), session.stage, &given);
+                if (lacks || action == Action::Next)
+                    && let Err(error) = self.command().read_stage(&given, Key::Var, session.stage)
+                {
                     return refused(session, translate(&error));
                 }
                 let given = form::merge(self.command(), session.stage, session.given, given);
@@ -247,17 +259,25 @@ impl Stage {
         })))
     }
 
-    /// All is said: carries the command out. If that fails, the client may try with other values.
+    /// All is said: carries the command out. If that fails for another reason than a value, the client may try again.
     fn run(self, session: Session) -> IqFlow {
         let input = match self.command().read(&session.given, Key::Var) {
             Ok(input) => input,
-            Err(error) => return IqFlow::error(translate(&error)),
+            Err(error)
+                if (0..self.command().stages()).any(|n| form::lacks(self.command(), n, &session.given)) =>
+            {
+                return IqFlow::error(translate(&error));
+            }
+            Err(error) => return IqFlow::Reply(Ok(form::failed(self.command(), &self.id, &error.text))),
         };
         let caller = Caller::xmpp(self.pair.from.clone());
         let running = self.node.run_command(&self.host, &self.entry, caller, input);
         IqFlow::Wait(Box::pin(async move {
             let answer: IqAnswer = match running.await {
                 Ok(output) => Ok(form::completed(self.command(), &self.id, &output)),
+                Err(error) if is_about_a_value(&error) => {
+                    Ok(form::failed(self.command(), &self.id, &error.text))
+                }
                 Err(error) => {
                     if self.command().stages() > 0 {
                         self.sessions.put(&self.id, &self.pair, session, self.node.seconds());

@@ -310,11 +310,38 @@ fn huge_and_broken_forms_are_refused() {
     let twice = submit(&[("accountjid", "a@b"), ("accountjid", "c@d")]);
     let nameless = "<x xmlns='jabber:x:data' type='submit'><field><value>a@b</value></field></x>".to_owned();
     let odd = "<x xmlns='jabber:x:data' type='wild'/>".to_owned();
-    for form in [submit(&many), twice, nameless, odd, submit(&[("accountjid", "a b@c")])] {
+    let answer = ask(&admin, "example.com", "node='greet'", &submit(&[("accountjid", "a b@c")]));
+    assert!(answer.contains("status='completed'") && answer.contains("<note type='error'>"), "{answer}");
+    let empty = submit(&[("accountjid", "")]);
+    for form in [submit(&many), twice, nameless, odd, empty, submit(&[])] {
         let answer = ask(&admin, "example.com", "node='greet'", &form);
         assert_eq!(condition(&answer), "bad-request bad-payload", "{}", &form[..200.min(form.len())]);
         assert!(answer.len() < 1_000, "nothing is sent back");
     }
+}
+
+/// Section 3.3: "If a command completes but fails, the responder MUST include at least one <note type='error'/>".
+#[test]
+fn a_command_that_fails_on_a_value_is_completed_with_a_note_and_its_session_ends() {
+    let (_, admin) = engine();
+    let attrs = format!("node='config' sessionid='{}'", id(&ask(&admin, "example.com", "node='config'", "")));
+    // A stage on the way: the session stays as it was.
+    let answer = ask(&admin, "example.com", &attrs, &submit(&[("service", "ftpd")]));
+    assert_eq!(condition(&answer), "bad-request bad-payload");
+    ask(&admin, "example.com", &attrs, &submit(&[("service", "httpd")]));
+    ask(&admin, "example.com", &attrs, &submit(&[("runlevel", "1")]));
+    // A required field is missing (section 4.4): the client may send the form again.
+    let answer = ask(&admin, "example.com", &attrs, &submit(&[]));
+    assert_eq!(condition(&answer), "bad-request bad-payload");
+    // XEP-0133 section 5: a conflict is an error, and the client may send another value.
+    let answer = ask(&admin, "example.com", &attrs, &submit(&[("key", "wrong")]));
+    assert_eq!(condition(&answer), "conflict");
+    let long = "x".repeat(4_000);
+    let answer = ask(&admin, "example.com", &attrs, &submit(&[("key", &long)]));
+    assert!(answer.contains("type='result'") && answer.contains("status='completed'"), "{answer}");
+    assert!(answer.contains("<note type='error'>") && !answer.contains("xxxx"), "{answer}");
+    let answer = ask(&admin, "example.com", &attrs, &submit(&[("key", "s3cr3t")]));
+    assert!(condition(&answer).ends_with("session-expired"), "{answer}");
 }
 
 #[test]

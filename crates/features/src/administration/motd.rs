@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use parking_lot::Mutex;
 use store::{AddressId, Settings, StoreError};
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Scope, Why,
+    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Scope,
 };
 use throng_core::feature::Builder;
 use throng_core::hooks::{AvailableCtx, Flow, Interest, Outcome, Phase};
@@ -49,7 +49,7 @@ pub(super) static EDIT: Command = Command {
     name: "edit-motd",
     node: node!("edit-motd"),
     title: "Edit Message of the Day",
-    doc: "Changes the message of the day for those who have not seen it yet.",
+    doc: "Changes the message of the day for those who have not seen it yet, or sets one for those who come.",
     form_type: FORM_TYPE,
     input: &[TEXT],
     scope: Scope::Messages,
@@ -285,12 +285,15 @@ impl Motds {
     async fn edit(self: Arc<Self>, call: Call) -> Result<Output, CommandError> {
         let domain = call.host.domain();
         self.load(&call.node, domain).await?;
-        let at = self.state.lock().motd.as_ref().map(|motd| motd.at).ok_or_else(no_motd)?;
+        // Where there is none, nobody has seen it: it is kept for those who come.
+        let before = self.state.lock().motd.as_ref().map(|motd| motd.at);
+        let at = before.unwrap_or_else(|| call.node.clock.unix_millis());
         let motd = Motd::new(at, domain, &call.input.lines(&TEXT).join("\n"))?;
         call.node.stores.settings.put(&Self::key(domain), &motd.encode()).await?;
         let mut state = self.state.lock();
-        if state.motd.as_ref().is_some_and(|now| now.at == at) {
+        if state.motd.as_ref().map(|now| now.at) == before {
             state.motd = Some(motd);
+            self.there.store(SOME, Ordering::Relaxed);
         }
         Ok(Output::said("the message of the day was changed"))
     }
@@ -299,7 +302,8 @@ impl Motds {
         let domain = call.host.domain();
         self.load(&call.node, domain).await?;
         if self.state.lock().motd.is_none() {
-            return Err(no_motd());
+            // What is wanted is so: not an error (section 4.26).
+            return Ok(Output::said("there is no message of the day"));
         }
         call.node.stores.settings.put(&Self::key(domain), &[]).await?;
         let mut state = self.state.lock();
@@ -311,13 +315,9 @@ impl Motds {
     async fn present(self: Arc<Self>, node: Arc<Node>, domain: String) -> Result<Present, CommandError> {
         self.load(&node, &domain).await?;
         let state = self.state.lock();
-        let motd = state.motd.as_ref().ok_or_else(no_motd)?;
-        Ok(vec![(TEXT.name, motd.text.lines().map(str::to_owned).collect())])
+        let text = state.motd.as_ref().map_or("", |motd| &motd.text);
+        Ok(vec![(TEXT.name, text.lines().map(str::to_owned).collect())])
     }
-}
-
-fn no_motd() -> CommandError {
-    CommandError::new(Why::NotFound, "there is no message of the day")
 }
 
 impl Motd {

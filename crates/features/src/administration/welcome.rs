@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jid::Jid;
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Scope, Why,
+    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Scope,
 };
 use throng_core::feature::Builder;
 use throng_core::hooks::{CreatedCtx, Flow, Interest, Outcome, Phase};
@@ -69,7 +69,7 @@ async fn set(call: Call) -> Result<Output, CommandError> {
 
 async fn delete(call: Call) -> Result<Output, CommandError> {
     if text(&call.node, call.host.domain()).await?.is_none() {
-        return Err(CommandError::new(Why::NotFound, "there is no welcome message"));
+        return Ok(Output::said("there is no welcome message"));
     }
     call.node.stores.settings.put(&key(call.host.domain()), &[]).await?;
     Ok(Output::said("the welcome message was removed"))
