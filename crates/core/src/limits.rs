@@ -91,6 +91,9 @@ pub struct Limits {
     pub new_connections_per_second: u32,
     /// Of these, how many may come at once; 0: those of ten seconds.
     pub new_connections_burst: u32,
+    /// Which of the six rates above, in their order, hold for clients on loopback as well: those that the operator wrote.
+    /// Default rates do not, so that a load test on one machine measures the server.
+    pub rates_on_loopback: [bool; 6],
 }
 
 impl Default for Limits {
@@ -134,11 +137,33 @@ impl Default for Limits {
             roster_changes_burst: 0,
             new_connections_per_second: 0,
             new_connections_burst: 0,
+            rates_on_loopback: [true; 6],
         }
     }
 }
 
 impl Limits {
+    /// The limits of a node whose operator wrote none: the defaults, with rates that no person's client meets. Bursts leave room
+    /// for a client that joins hundreds of rooms when it comes, imports a roster, or comes back with an office behind one address.
+    pub fn with_rates() -> Limits {
+        Limits {
+            stanzas_per_second: 50,
+            stanzas_burst: 1_000,
+            bytes_per_second: 250_000,
+            bytes_burst: 4_000_000,
+            broadcasts_per_minute: 60,
+            broadcasts_burst: 120,
+            directed_per_minute: 240,
+            directed_burst: 1_000,
+            roster_changes_per_minute: 240,
+            roster_changes_burst: 2_000,
+            new_connections_per_second: 50,
+            new_connections_burst: 1_000,
+            rates_on_loopback: [false; 6],
+            ..Limits::default()
+        }
+    }
+
     /// The parser's limits for an authenticated client.
     pub const fn stanza(&self) -> xml::Limits {
         xml::Limits { element_bytes: self.stanza_bytes, ..FRAME_LIMITS }

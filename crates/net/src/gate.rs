@@ -29,6 +29,8 @@ pub struct GateLimits {
     pub new_per_second: u32,
     /// Of these, how many may come at once; at least those of a second.
     pub new_burst: u32,
+    /// Whether the rate holds for loopback.
+    pub new_on_loopback: bool,
 }
 
 /// Why a connection was not let in.
@@ -76,6 +78,7 @@ struct Inner {
     waited: AtomicU64,
     /// `new_per_second` is on: asked without the lock.
     rated: AtomicBool,
+    rated_on_loopback: AtomicBool,
     arrivals: Mutex<Arrivals>,
     clock: OnceLock<SystemClock>,
     addresses: Mutex<HashMap<u64, u32>>,
@@ -98,6 +101,7 @@ impl Gate {
         self.0.max_half_open.store(limits.half_open, SeqCst);
         self.0.max_per_address.store(limits.per_address, SeqCst);
         self.0.rated.store(limits.new_per_second != 0, SeqCst);
+        self.0.rated_on_loopback.store(limits.new_on_loopback, SeqCst);
         self.0.arrivals.lock().set(limits.new_per_second, limits.new_burst);
         self.0.wake();
     }
@@ -108,7 +112,7 @@ impl Gate {
     /// The limit that stands against it; the refusal is counted.
     pub fn enter(&self, peer: IpAddr) -> Result<Pass, Refused> {
         let inner = &self.0;
-        if inner.rated.load(SeqCst) {
+        if inner.is_rated(peer) {
             let now = inner.clock.get_or_init(SystemClock::new).now();
             return self.enter_at(peer, now);
         }
@@ -193,6 +197,14 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Whether connections from there are counted by the second.
+    fn is_rated(&self, peer: IpAddr) -> bool {
+        let local = peer.to_canonical().is_loopback();
+        self.rated.load(SeqCst) && (!local || self.rated_on_loopback.load(SeqCst))
+    }
+}
+
 /// Addresses with a bucket of their own at a time.
 const ADDRESSES: usize = 65_536;
 
@@ -260,7 +272,7 @@ impl Pass {
     /// # Errors
     /// The limit that stands against it; the refusal is counted, and the pass is to be dropped.
     pub fn identify(&mut self, peer: IpAddr) -> Result<(), Refused> {
-        if self.inner.rated.load(SeqCst) {
+        if self.inner.is_rated(peer) {
             let now = self.inner.clock.get_or_init(SystemClock::new).now();
             if !self.inner.arrivals.lock().take(key(peer), now) {
                 self.inner.refused_rate.fetch_add(1, SeqCst);
@@ -339,6 +351,19 @@ mod tests {
         assert!(enter("192.0.2.1", 1500), "a changed rate begins anew");
         gate.set_limits(GateLimits::default());
         assert!((0..100).all(|_| gate.enter(address("192.0.2.1")).is_ok()));
+    }
+
+    #[test]
+    fn a_rate_may_leave_loopback_alone() {
+        let comes = |gate: &Gate, text: &str| (0..9).filter(|_| gate.enter(address(text)).is_ok()).count();
+        for (new_on_loopback, passed) in [(false, 9), (true, 1)] {
+            let limits =
+                GateLimits { new_per_second: 1, new_burst: 1, new_on_loopback, ..GateLimits::default() };
+            for local in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+                assert!(comes(&Gate::new(limits), local) >= passed, "{local}");
+                assert!(new_on_loopback || comes(&Gate::new(limits), "192.0.2.1") < 9, "others are counted");
+            }
+        }
     }
 
     #[test]

@@ -59,6 +59,7 @@ pub(crate) fn gate_limits(limits: &throng_core::Limits) -> net::GateLimits {
         half_open: limits.half_open,
         per_address: limits.connections_per_address,
         new_per_second: rate,
+        new_on_loopback: limits.rates_on_loopback[5],
         new_burst: if burst == 0 { rate.saturating_mul(10) } else { burst },
     }
 }

@@ -158,7 +158,8 @@ impl Connection {
             if count == 0 {
                 self.probed = false;
                 self.rest(session, now);
-                Rates::follow(&mut self.rates, &self.service.node.limits());
+                let local = self.stream.facts().peer.ip().to_canonical().is_loopback();
+                Rates::follow(&mut self.rates, &self.service.node.limits(), local);
             }
             let taken = match event {
                 Event::Element(bytes) => {

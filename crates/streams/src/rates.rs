@@ -44,8 +44,8 @@ fn meter(rate: u32, burst: u32, cost: u32, default: u32) -> Meter {
     Meter::new(rate, burst.max(rate).max(cost))
 }
 
-fn numbers(limits: &Limits) -> [u32; 10] {
-    [
+fn numbers(limits: &Limits, local: bool) -> [u32; 10] {
+    let mut numbers = [
         limits.stanzas_per_second,
         limits.stanzas_burst,
         limits.bytes_per_second,
@@ -56,13 +56,19 @@ fn numbers(limits: &Limits) -> [u32; 10] {
         limits.directed_burst,
         limits.roster_changes_per_minute,
         limits.roster_changes_burst,
-    ]
+    ];
+    for (pair, holds) in numbers.chunks_exact_mut(2).zip(limits.rates_on_loopback) {
+        if local && !holds {
+            pair.fill(0);
+        }
+    }
+    numbers
 }
 
 impl Rates {
-    /// Keeps the buckets of a session in step with the limits, which a reload may change.
-    pub(crate) fn follow(rates: &mut Option<Box<RefCell<Rates>>>, limits: &Limits) {
-        let wanted = numbers(limits);
+    /// Keeps the buckets of a session in step with the limits, which a reload may change. `local`: it comes from loopback.
+    pub(crate) fn follow(rates: &mut Option<Box<RefCell<Rates>>>, limits: &Limits, local: bool) {
+        let wanted = numbers(limits, local);
         let on = wanted.iter().step_by(2).any(|rate| *rate != 0);
         match rates {
             None if !on => {}
@@ -160,7 +166,7 @@ mod tests {
     fn rates(set: impl FnOnce(&mut Limits)) -> Rates {
         let mut limits = Limits::default();
         set(&mut limits);
-        Rates::new(numbers(&limits))
+        Rates::new(numbers(&limits, false))
     }
     fn head(text: &str) -> Head {
         let scope = xml::Scope::client();
@@ -176,12 +182,38 @@ mod tests {
     #[test]
     fn nothing_is_kept_while_no_limit_is_on() {
         let mut none = None;
-        Rates::follow(&mut none, &Limits { stanzas_burst: 5, ..Limits::default() });
+        Rates::follow(&mut none, &Limits { stanzas_burst: 5, ..Limits::default() }, false);
         assert!(none.is_none());
-        Rates::follow(&mut none, &Limits { bytes_per_second: 5, ..Limits::default() });
-        assert!(none.is_some());
-        Rates::follow(&mut none, &Limits::default());
-        assert!(none.is_none());
+        for local in [false, true] {
+            Rates::follow(&mut none, &Limits { bytes_per_second: 5, ..Limits::default() }, local);
+            assert!(none.is_some(), "a rate that was written holds for everybody");
+            Rates::follow(&mut none, &Limits::default(), local);
+            assert!(none.is_none());
+        }
+    }
+
+    #[test]
+    fn the_default_rates_hold_but_for_loopback() {
+        let mut rates = None;
+        Rates::follow(&mut rates, &Limits::with_rates(), true);
+        assert!(rates.is_none());
+        Rates::follow(&mut rates, &Limits::with_rates(), false);
+        let mut rates = rates.unwrap().into_inner();
+        // A client that comes: roster, presence, 300 rooms, a page of history each.
+        for n in 0..600 {
+            let text = if n % 2 == 0 {
+                "<presence to='a@b/c'/>"
+            } else {
+                "<iq type='get' id='1'><x xmlns='urn:x'/></iq>"
+            };
+            assert_eq!(count(&mut rates, text, 1), None);
+            assert_eq!(rates.read(500, 1), None);
+        }
+        for _ in 0..1_000 {
+            count(&mut rates, "<message to='a@b'/>", 1);
+            rates.read(20, 1);
+        }
+        assert!(rates.until() > 1, "a flood is read more slowly");
     }
 
     #[test]

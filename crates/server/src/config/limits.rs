@@ -52,8 +52,32 @@ macro_rules! each {
     };
 }
 
+/// The rates with their places in [`Limits::rates_on_loopback`] and their bursts.
+macro_rules! each_rate {
+    ($then:ident) => {
+        $then! {
+            0, stanzas_per_second: stanzas_burst,
+            1, bytes_per_second: bytes_burst,
+            2, broadcasts_per_minute: broadcasts_burst,
+            3, directed_per_minute: directed_burst,
+            4, roster_changes_per_minute: roster_changes_burst,
+            5, new_connections_per_second: new_connections_burst,
+        }
+    };
+}
+
 pub(super) fn limits(mut section: Section) -> Limits {
-    let mut limits = Limits::default();
+    let mut limits = Limits::with_rates();
+    macro_rules! written {
+        ($($number:literal, $rate:ident: $burst:ident),* $(,)?) => {$(
+            if section.mentions(stringify!($rate)) {
+                // The default burst belongs to the default rate.
+                limits.$burst = 0;
+                limits.rates_on_loopback[$number] = true;
+            }
+        )*};
+    }
+    each_rate!(written);
     macro_rules! take {
         ($($name:ident: $low:literal ..= $high:literal),* $(,)?) => {$(
             if let Some(value) = section.int(stringify!($name), $low, $high) {

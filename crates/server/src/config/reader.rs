@@ -119,6 +119,10 @@ impl Section {
     pub(super) fn has(&mut self, key: &'static str) -> bool {
         self.take(key).is_some()
     }
+    /// Whether a key is written. It is still to be read.
+    pub(super) fn mentions(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
     pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
         match self.take(key)? {
             Value::String(text) => Some(text),

@@ -217,6 +217,17 @@ fn a_domains_switch_keeps_the_options_and_a_table_switches_on() {
 }
 
 #[test]
+fn rates_have_defaults_that_leave_loopback_alone_and_written_ones_hold_for_all() {
+    let limits = read("").unwrap().limits;
+    assert_eq!(limits, throng_core::Limits::with_rates());
+    assert!(limits.stanzas_per_second > 0 && limits.new_connections_per_second > 0);
+    let limits = read("[limits]\nbytes_per_second = 1000\nnew_connections_per_second = 0\n").unwrap().limits;
+    assert_eq!((limits.bytes_per_second, limits.bytes_burst), (1000, 0), "the burst of ten seconds");
+    assert_eq!((limits.stanzas_per_second, limits.new_connections_per_second), (50, 0));
+    assert_eq!(limits.rates_on_loopback, [false, true, false, false, false, true]);
+}
+
+#[test]
 fn http_is_read_whole() {
     let config = read(
         "[limits]\nstanza_bytes = 100000\n\
