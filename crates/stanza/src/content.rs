@@ -75,6 +75,8 @@ bits! {
     STORE = 21,
     /// Anything else. Not looked for beside a body.
     OTHER = 22,
+    /// The message cannot be read again. Those who police refuse it; to all others it is nothing that they know.
+    UNREADABLE = 23,
 }
 
 /// The hints say what to do with a message, not what it is.
@@ -106,7 +108,7 @@ const SILENT: NsSet =
 
 static CLIENT: Scope = Scope::client();
 /// The bytes were checked when they arrived.
-const LIMITS: Limits = Limits { element_bytes: u32::MAX, name_bytes: 1024, ..Limits::DEFAULT };
+const LIMITS: Limits = Limits::CEILING;
 
 impl Content {
     /// What a message carries. Reads it again only if the head does not tell.
@@ -125,7 +127,7 @@ impl Content {
         if head.children == 0 {
             return Content::default();
         }
-        children(bytes, 1).map(|(_, content)| content).unwrap_or_default()
+        children(bytes, 1).map_or(Content::UNREADABLE, |(_, content)| content)
     }
 
     /// Type and content of the message inside a copy ([`Content::COPY`]); `None` if there is none.
@@ -185,7 +187,7 @@ fn child(ns: Option<Ns>, name: &str) -> Content {
 }
 
 /// The children of the message that stands `level - 1` elements deep: 1 is the element itself, 4 the one inside a copy
-/// (`message`, `sent` or `received`, `forwarded`, `message`).
+/// (`message`, `sent` or `received`, `forwarded`, `message`). `None` if there is none or the bytes cannot be read.
 fn children(bytes: &[u8], level: usize) -> Option<(MessageType, Content)> {
     let mut reader = Reader::new(bytes, &CLIENT, &LIMITS).ok()?;
     let mut content = Content::default();
@@ -193,7 +195,8 @@ fn children(bytes: &[u8], level: usize) -> Option<(MessageType, Content)> {
     // Open elements, and how many of them, from the outside, lead to the message.
     let (mut depth, mut way) = (0, 0);
     let mut room = false;
-    while let Ok(Some(event)) = reader.next() {
+    // An error on the way is not the end: what is behind it is not known.
+    while let Some(event) = reader.next().ok()? {
         match event {
             Event::Start(start) => {
                 if way == level {
@@ -329,6 +332,21 @@ mod tests {
         assert!(!of(&format!("{composing}<body/>")).is_lone_state());
         assert!(!of(&format!("{composing}<x xmlns='urn:unknown'/>")).is_lone_state());
         assert!(!of("<thread>1</thread>").is_lone_state());
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_read_is_nothing_that_is_known() {
+        let text = "<message><sent xmlns='urn:xmpp:carbons:2'/></message>";
+        let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &CLIENT, &LIMITS) else { panic!() };
+        let attributes: String = (0..=LIMITS.attributes).map(|i| format!(" a{i}=''")).collect();
+        for worse in [
+            text.replacen("<message", &format!("<message{attributes}"), 1),
+            text.replacen("/></message>", &format!("/><x{attributes}/></message>"), 1),
+            text.replacen("/>", ">", 1),
+        ] {
+            assert_eq!(Content::of(&head, worse.as_bytes()), Content::UNREADABLE, "{worse}");
+        }
+        assert!(!Content::UNREADABLE.within(Content::OTHER) && !Content::UNREADABLE.is_lone_state());
     }
 
     #[test]

@@ -95,18 +95,39 @@ impl StanzaError {
         if let Some(to) = to {
             writer.attr("to", to);
         }
-        if let Some(id) = head.id(bytes) {
-            writer.attr("id", &id);
+        // As it was written: escaped anew it could be six times as long, too long for a start tag.
+        if let Some(id) = head.raw_id(bytes) {
+            writer.attr_raw("id", id);
         }
         writer.attr("type", "error");
-        let inner = head.inner(bytes);
-        if inner.len() <= ECHO_BYTES && !self.silent {
-            writer.raw(inner);
+        if !self.silent {
+            echo(bytes, head, &mut writer);
         }
         self.write(&mut writer);
         writer.end();
         Some(out)
     }
+}
+
+/// Writes the original children, while they are short. They may use prefixes that the start tag of the original declares, so
+/// those are declared again.
+fn echo(bytes: &[u8], head: &Head, writer: &mut Writer<'_>) {
+    let inner = head.inner(bytes);
+    if inner.is_empty() || inner.len() > ECHO_BYTES {
+        return;
+    }
+    let tag = bytes.get(..usize::from(head.tag_end)).unwrap_or_default();
+    let Ok(tag) = xml::Reader::open_tag(tag, &xml::Limits::CEILING) else { return };
+    let prefixes = || tag.declarations().filter(|d| d.prefix.is_some());
+    if inner.len() + prefixes().map(|d| "xmlns:=''".len() + d.name.len() + d.raw.len()).sum::<usize>()
+        > ECHO_BYTES
+    {
+        return;
+    }
+    for declared in prefixes() {
+        writer.attr_raw(&format!("xmlns:{}", declared.name), declared.raw);
+    }
+    writer.raw(inner);
 }
 
 impl From<StanzaCondition> for StanzaError {
@@ -205,6 +226,43 @@ mod tests {
             "<iq from='a@b' to='c@d/e' id='x&amp;1' type='error'><q xmlns='u:v'/><error type='cancel'>\
              <service-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
         );
+    }
+
+    #[test]
+    fn prefixes_that_the_original_declares_are_declared_in_the_reply() {
+        assert_eq!(
+            reply("<iq id='1' type='get' xmlns:p='urn:p' xmlns='jabber:client' xmlns:q=\"u:'\" q:x=''><p:q/></iq>").unwrap(),
+            "<iq from='a@b' to='c@d/e' id='1' type='error' xmlns:p='urn:p' xmlns:q=\"u:'\"><p:q/><error type='cancel'>\
+             <service-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
+        );
+        let long = format!("<iq id='1' type='get' xmlns:p='u:{}'><p:q/></iq>", "x".repeat(1000));
+        assert!(reply(&long).unwrap().contains("<p:q/>"));
+        let many: String = (0..3).map(|i| format!(" xmlns:p{i}='u:{}'", "x".repeat(1000))).collect();
+        let reply = reply(&format!("<iq id='1' type='get'{many}><p1:q/></iq>")).unwrap();
+        assert!(!reply.contains("p1") && reply.contains("<service-unavailable "), "{reply}");
+    }
+
+    #[test]
+    fn every_reply_to_what_was_admitted_can_be_read() {
+        let scope = Scope::client();
+        let prefixes: String = (0..32).map(|i| format!(" xmlns:p{i}='u:{i}'")).collect();
+        let attributes: String = (0..29).map(|i| format!(" a{i}=''")).collect();
+        let deep = format!("{}{}", "<p1:a>".repeat(63), "</p1:a>".repeat(63));
+        for text in [
+            format!("<iq id='1' type='get'{prefixes}{attributes}>{deep}</iq>"),
+            format!("<iq type='get' id=\"{}\"><a/></iq>", "'".repeat(32_700)),
+            format!("<message id='{}'/>", "\"".repeat(32_700)),
+            format!("<message id='{}'/>", "\n".repeat(32_700)),
+        ] {
+            let reply = reply(&text).unwrap();
+            let read = Element::read(reply.as_bytes(), &scope, &Limits::CEILING);
+            let Ok(Element::Stanza(head)) = read else { panic!("{read:?}: {reply}") };
+            let Ok(Element::Stanza(original)) = Element::read(text.as_bytes(), &scope, &Limits::DEFAULT)
+            else {
+                panic!()
+            };
+            assert_eq!(head.id(reply.as_bytes()), original.id(text.as_bytes()));
+        }
     }
 
     #[test]

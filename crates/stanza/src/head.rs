@@ -36,6 +36,13 @@ impl Span {
     pub fn str(self, bytes: &[u8]) -> &str {
         std::str::from_utf8(self.of(bytes)).unwrap_or_default()
     }
+    pub(crate) fn new(range: std::ops::Range<usize>) -> Option<Span> {
+        Some(Span { start: u32::try_from(range.start).ok()?, end: u32::try_from(range.end).ok()? })
+    }
+    /// The same some bytes further on or further back.
+    pub(crate) fn moved(self, by: isize) -> Option<Span> {
+        Span::new((self.start as usize).checked_add_signed(by)?..(self.end as usize).checked_add_signed(by)?)
+    }
     /// Whether there is nothing in it.
     pub fn is_empty(self) -> bool {
         self.end <= self.start
@@ -51,6 +58,12 @@ impl Short {
     }
     pub(crate) fn new(range: std::ops::Range<usize>) -> Option<Short> {
         Some(Short { start: u16::try_from(range.start).ok()?, end: u16::try_from(range.end).ok()? })
+    }
+    /// The same some bytes further on or further back.
+    pub(crate) fn moved(self, by: isize) -> Option<Short> {
+        Short::new(
+            usize::from(self.start).checked_add_signed(by)?..usize::from(self.end).checked_add_signed(by)?,
+        )
     }
 }
 
@@ -124,7 +137,7 @@ impl Head {
     }
     /// Unescapes a raw attribute value.
     fn text(raw: &str) -> Option<Cow<'_, str>> {
-        xml::escape::unescape(raw).ok()
+        xml::escape::unescape_attr(raw).ok()
     }
     /// Position just behind `<name`, where attributes may be inserted.
     pub fn insert_at(&self) -> usize {
@@ -204,14 +217,14 @@ impl<'a> Element<'a> {
         let mut head = Head::blank(Kind::Message(MessageType::Normal));
         let mut ty = None;
         head.empty = root.empty;
-        head.name_end = u16::try_from(1 + root.name.len()).unwrap_or(0);
-        head.tag_end = u16::try_from(root.tag.end).map_err(|_| xml::Error::TooLarge)?;
+        head.name_end = u16::try_from(1 + root.name.len()).map_err(|_| xml::Error::TagTooLong)?;
+        head.tag_end = u16::try_from(root.tag.end).map_err(|_| xml::Error::TagTooLong)?;
         let prefixed = root.prefix.is_some();
         for attr in root.attrs() {
             let blank = bytes[..attr.name_start].iter().rev().take_while(|b| b.is_ascii_whitespace()).count();
-            let value = Short::new(attr.value_range.clone()).ok_or(xml::Error::TooLarge)?;
-            let whole =
-                Short::new(attr.name_start - blank..attr.value_range.end + 1).ok_or(xml::Error::TooLarge)?;
+            let value = Short::new(attr.value_range.clone()).ok_or(xml::Error::TagTooLong)?;
+            let whole = Short::new(attr.name_start - blank..attr.value_range.end + 1)
+                .ok_or(xml::Error::TagTooLong)?;
             match (attr.prefix, attr.name) {
                 (None, "to") => (head.to, head.to_attr) = (value, whole),
                 (None, "from") => (head.from, head.from_attr) = (value, whole),
@@ -255,10 +268,11 @@ impl<'a> Element<'a> {
                         head.has_body |= ns == Some(Ns::Client) && start.name == "body";
                         if head.children == 0 {
                             let name = start.tag.start + 1 + start.prefix.map_or(0, |p| p.len() + 1);
+                            let span = |range| Span::new(range).ok_or(xml::Error::TooLarge);
                             head.first = Some(Child {
                                 ns,
-                                name: Span { start: name as u32, end: (name + start.name.len()) as u32 },
-                                span: Span { start: start.tag.start as u32, end: 0 },
+                                name: span(name..name + start.name.len())?,
+                                span: span(start.tag.clone())?,
                             });
                         }
                         head.children = head.children.saturating_add(1);
@@ -271,15 +285,22 @@ impl<'a> Element<'a> {
                         && head.children == 1
                         && let Some(first) = &mut head.first
                     {
-                        first.span.end = reader.position() as u32;
+                        first.span.end =
+                            u32::try_from(reader.position()).map_err(|_| xml::Error::TooLarge)?;
                     }
                 }
                 Event::Text(_) => {}
             }
         }
-        head.payloads = [payloads as u64, (payloads >> 64) as u64];
+        head.payloads = halves(payloads);
         Ok(())
     }
+}
+
+/// A set of namespaces as two words, because 128 bits in one would make the head larger.
+#[allow(clippy::cast_possible_truncation, reason = "each half is what is meant")]
+pub(crate) const fn halves(bits: u128) -> [u64; 2] {
+    [bits as u64, (bits >> 64) as u64]
 }
 
 #[cfg(test)]

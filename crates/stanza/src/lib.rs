@@ -6,6 +6,8 @@
 //! The trap: spans in a [`Head`] point into one particular buffer. Whoever rewrites the bytes must move the
 //! spans as well, which is what [`restamp`] is for.
 
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
 pub mod condition;
 pub mod content;
 pub mod error;

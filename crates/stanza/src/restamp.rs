@@ -5,7 +5,7 @@
 
 use xml::Ns;
 
-use crate::head::{Child, Head, Short, Span};
+use crate::head::{Child, Head, Short, Span, halves};
 
 /// Which addresses to write.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,14 +17,22 @@ pub struct Addresses<'a> {
 }
 
 /// Appends the stanza with new addresses to `out` (cleared first) and returns its head.
-pub fn restamp(bytes: &[u8], head: &Head, new: Addresses<'_>, out: &mut Vec<u8>) -> Head {
+///
+/// # Errors
+/// If the start tag becomes longer than a head can tell; `out` holds nothing of use then. A stanza that was admitted within
+/// [`Limits::DEFAULT`](xml::Limits::DEFAULT) has room for two addresses.
+pub fn restamp(bytes: &[u8], head: &Head, new: Addresses<'_>, out: &mut Vec<u8>) -> Result<Head, xml::Error> {
+    rewrite(bytes, head, new, out).ok_or(xml::Error::TagTooLong)
+}
+
+fn rewrite(bytes: &[u8], head: &Head, new: Addresses<'_>, out: &mut Vec<u8>) -> Option<Head> {
     out.clear();
     let name_end = usize::from(head.name_end);
     let tag_end = usize::from(head.tag_end);
-    out.extend_from_slice(&bytes[..name_end]);
+    out.extend_from_slice(bytes.get(..name_end)?);
     let mut result = *head;
-    result.from = put(out, b" from='", new.from, &mut result.from_attr);
-    result.to = put(out, b" to='", new.to, &mut result.to_attr);
+    (result.from, result.from_attr) = put(out, b" from='", new.from)?;
+    (result.to, result.to_attr) = put(out, b" to='", new.to)?;
     // The old attributes, in order of their position.
     let (mut a, mut b) = (head.from_attr, head.to_attr);
     if a.start > b.start {
@@ -33,42 +41,54 @@ pub fn restamp(bytes: &[u8], head: &Head, new: Addresses<'_>, out: &mut Vec<u8>)
     let mut at = name_end;
     for gone in [a, b] {
         if gone.end != 0 {
-            out.extend_from_slice(&bytes[at..usize::from(gone.start)]);
+            out.extend_from_slice(bytes.get(at..usize::from(gone.start))?);
             at = usize::from(gone.end);
         }
     }
-    out.extend_from_slice(&bytes[at..]);
-    let delta = out.len() as i64 - bytes.len() as i64;
-    let inserted = (result.from_attr.len() + result.to_attr.len()) as i64;
+    out.extend_from_slice(bytes.get(at..)?);
+    // A vector has at most isize::MAX bytes.
+    let delta = out.len().cast_signed() - bytes.len().cast_signed();
+    let inserted = (result.from_attr.len() + result.to_attr.len()).cast_signed();
     let shift = |span: Short| {
         if span.end == 0 {
-            return span;
+            return Some(span);
         }
         let mut by = inserted;
         for gone in [a, b] {
             if gone.end != 0 && gone.end <= span.start {
-                by -= gone.len() as i64;
+                by -= gone.len().cast_signed();
             }
         }
-        Short { start: (i64::from(span.start) + by) as u16, end: (i64::from(span.end) + by) as u16 }
+        span.moved(by)
     };
-    result.id = shift(head.id);
-    result.lang = shift(head.lang);
-    result.tag_end = (tag_end as i64 + delta) as u16;
-    let far =
-        |s: Span| Span { start: (i64::from(s.start) + delta) as u32, end: (i64::from(s.end) + delta) as u32 };
+    result.id = shift(head.id)?;
+    result.lang = shift(head.lang)?;
+    result.tag_end = u16::try_from(tag_end.checked_add_signed(delta)?).ok()?;
     if let Some(first) = &mut result.first {
-        first.name = far(first.name);
-        first.span = far(first.span);
+        first.name = first.name.moved(delta)?;
+        first.span = first.span.moved(delta)?;
     }
-    result
+    Some(result)
 }
 
 /// Writes the stanza with one more child behind the others to `out` (cleared first) and returns its head.
 ///
 /// `child` is one whole element that declares its own namespace, `ns` the number of that namespace; it is not
 /// checked. No `<body/>` of the content namespace: [`Head::has_body`] stays as it is.
-pub fn append_child(bytes: &[u8], head: &Head, child: &[u8], ns: Ns, out: &mut Vec<u8>) -> Head {
+///
+/// # Errors
+/// If the stanza becomes longer than a head can tell, which is far beyond what is admitted.
+pub fn append_child(
+    bytes: &[u8],
+    head: &Head,
+    child: &[u8],
+    ns: Ns,
+    out: &mut Vec<u8>,
+) -> Result<Head, xml::Error> {
+    append(bytes, head, child, ns, out).ok_or(xml::Error::TooLarge)
+}
+
+fn append(bytes: &[u8], head: &Head, child: &[u8], ns: Ns, out: &mut Vec<u8>) -> Option<Head> {
     let mut result = *head;
     out.clear();
     out.reserve(bytes.len() + child.len() + 16);
@@ -79,10 +99,10 @@ pub fn append_child(bytes: &[u8], head: &Head, child: &[u8], ns: Ns, out: &mut V
         }
         None => {
             // `<message/>` has to open first.
-            let slash = usize::from(head.tag_end).saturating_sub(2);
-            out.extend_from_slice(&bytes[..slash]);
+            let slash = usize::from(head.tag_end).checked_sub(2)?;
+            out.extend_from_slice(bytes.get(..slash)?);
             out.push(b'>');
-            result.tag_end = (slash + 1) as u16;
+            result.tag_end = head.tag_end - 1;
             result.empty = false;
             bytes.len()
         }
@@ -91,24 +111,24 @@ pub fn append_child(bytes: &[u8], head: &Head, child: &[u8], ns: Ns, out: &mut V
     out.extend_from_slice(child);
     if head.empty {
         out.extend_from_slice(b"</");
-        out.extend_from_slice(&bytes[1..usize::from(head.name_end)]);
+        out.extend_from_slice(bytes.get(1..usize::from(head.name_end))?);
         out.push(b'>');
     } else {
         out.extend_from_slice(&bytes[at..]);
     }
-    let bit = ns.bit();
-    result.payloads[0] |= bit as u64;
-    result.payloads[1] |= (bit >> 64) as u64;
+    let [low, high] = halves(ns.bit());
+    result.payloads[0] |= low;
+    result.payloads[1] |= high;
     if head.children == 0 {
         let name = child.iter().skip(1).take_while(|b| !matches!(b, b' ' | b'/' | b'>')).count();
         result.first = Some(Child {
             ns: Some(ns),
-            name: Span { start: (start + 1) as u32, end: (start + 1 + name) as u32 },
-            span: Span { start: start as u32, end: (start + child.len()) as u32 },
+            name: Span::new(start + 1..start + 1 + name)?,
+            span: Span::new(start..start + child.len())?,
         });
     }
     result.children = head.children.saturating_add(1);
-    result
+    Some(result)
 }
 
 impl Short {
@@ -117,17 +137,16 @@ impl Short {
     }
 }
 
-fn put(out: &mut Vec<u8>, open: &[u8], value: Option<&str>, whole: &mut Short) -> Short {
-    *whole = Short::default();
-    let Some(value) = value else { return Short::default() };
+/// Writes an attribute. Answers where its value is and where all of it is.
+fn put(out: &mut Vec<u8>, open: &[u8], value: Option<&str>) -> Option<(Short, Short)> {
+    let Some(value) = value else { return Some(Default::default()) };
     let start = out.len();
     out.extend_from_slice(open);
     let from = out.len();
     xml::escape::attr(value, out);
     let to = out.len();
     out.push(b'\'');
-    *whole = Short { start: start as u16, end: out.len() as u16 };
-    Short { start: from as u16, end: to as u16 }
+    Some((Short::new(from..to)?, Short::new(start..out.len())?))
 }
 
 #[cfg(test)]
@@ -141,7 +160,7 @@ mod tests {
         let limits = Limits::default();
         let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
         let mut out = Vec::new();
-        let moved = restamp(text.as_bytes(), &head, Addresses { from, to }, &mut out);
+        let moved = restamp(text.as_bytes(), &head, Addresses { from, to }, &mut out).unwrap();
         assert_eq!(std::str::from_utf8(&out).unwrap(), expect);
         let Ok(Element::Stanza(fresh)) = Element::read(&out, &scope, &limits) else { panic!() };
         assert_eq!(format!("{moved:?}"), format!("{fresh:?}"), "spans moved as if read anew");
@@ -171,6 +190,44 @@ mod tests {
         );
     }
     #[test]
+    fn a_start_tag_that_becomes_too_long_is_refused_and_never_wraps() {
+        let limits = Limits::CEILING;
+        let scope = Scope::client();
+        for length in (65_400..65_536).chain([32_768]) {
+            let text = format!("<message id='{}'/>", "x".repeat(length - 16));
+            assert_eq!(text.len(), length);
+            let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
+            let mut out = Vec::new();
+            let new = Addresses { from: Some("romeo@example.net/orchard"), to: Some("juliet@example.com") };
+            match restamp(text.as_bytes(), &head, new, &mut out) {
+                Ok(moved) => {
+                    let Ok(Element::Stanza(fresh)) = Element::read(&out, &scope, &limits) else { panic!() };
+                    assert_eq!(format!("{moved:?}"), format!("{fresh:?}"));
+                }
+                Err(error) => assert!(error == xml::Error::TagTooLong && length + 60 > 65_535, "{length}"),
+            }
+            let child = b"<delay xmlns='urn:xmpp:delay'/>";
+            let moved = append_child(text.as_bytes(), &head, child, Ns::Delay, &mut out).unwrap();
+            let Ok(Element::Stanza(fresh)) = Element::read(&out, &scope, &limits) else { panic!() };
+            assert_eq!(format!("{moved:?}"), format!("{fresh:?}"));
+        }
+    }
+
+    #[test]
+    fn what_is_admitted_has_room_for_the_longest_addresses() {
+        // Part by part as long as RFC 7622 allows, in characters that are longest when escaped.
+        let longest = format!("{}@{}/{}", "l".repeat(1023), "d".repeat(1023), "'".repeat(1023));
+        let length = usize::from(Limits::DEFAULT.start_tag_bytes);
+        let text = format!("<message id='{}'/>", "x".repeat(length - 16));
+        let (scope, limits) = (Scope::client(), Limits::DEFAULT);
+        let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
+        let mut out = Vec::new();
+        let new = Addresses { from: Some(&longest), to: Some(&longest) };
+        restamp(text.as_bytes(), &head, new, &mut out).unwrap();
+        assert!(Element::read(&out, &scope, &Limits::CEILING).is_ok());
+    }
+
+    #[test]
     fn a_child_is_appended_and_spans_follow() {
         let child = "<stanza-id xmlns='urn:xmpp:sid:0' id='1' by='a@b'/>";
         for (text, expect) in [
@@ -187,7 +244,8 @@ mod tests {
             let limits = Limits::default();
             let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
             let mut out = b"old".to_vec();
-            let moved = append_child(text.as_bytes(), &head, child.as_bytes(), Ns::StanzaId, &mut out);
+            let moved =
+                append_child(text.as_bytes(), &head, child.as_bytes(), Ns::StanzaId, &mut out).unwrap();
             assert_eq!(std::str::from_utf8(&out).unwrap(), expect.replace("{}", child));
             let Ok(Element::Stanza(fresh)) = Element::read(&out, &scope, &limits) else { panic!() };
             assert_eq!(format!("{moved:?}"), format!("{fresh:?}"), "spans moved as if read anew");

@@ -22,6 +22,9 @@ pub enum Error {
     /// More bytes than [`Limits::element_bytes`](crate::Limits) without an end.
     #[error("the element is larger than allowed")]
     TooLarge,
+    /// A start tag of more bytes than [`Limits::start_tag_bytes`](crate::Limits).
+    #[error("the start tag is longer than allowed")]
+    TagTooLong,
     /// More open elements than [`Limits::depth`](crate::Limits).
     #[error("elements are nested deeper than allowed")]
     TooDeep,
@@ -84,6 +87,7 @@ impl Error {
     pub const fn kind(self) -> ErrorKind {
         match self {
             Error::TooLarge
+            | Error::TagTooLong
             | Error::TooDeep
             | Error::TooManyAttributes
             | Error::TooManyPrefixes

@@ -22,6 +22,15 @@ pub fn attr(value: &str, out: &mut Vec<u8>) {
     write(value, out, true);
 }
 
+/// Appends `=` and a value in quotes, copied as it was written between quotes elsewhere. Such a value holds at most one kind of
+/// quote, so it needs no escaping and keeps its length.
+pub fn raw_value(raw: &str, out: &mut Vec<u8>) {
+    let quote = if memchr(b'\'', raw.as_bytes()).is_some() { b'"' } else { b'\'' };
+    out.extend_from_slice(&[b'=', quote]);
+    out.extend_from_slice(raw.as_bytes());
+    out.push(quote);
+}
+
 fn write(text: &str, out: &mut Vec<u8>, attribute: bool) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len());

@@ -6,12 +6,16 @@
 //! Left out: DTDs and everything they bring, comments, processing instructions, encodings other than UTF-8: XMPP forbids
 //! them. Trap: an element is not known to be well-formed before its `Reader` has answered `None`.
 
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
 mod error;
 pub mod escape;
 mod event;
 mod find;
+mod letters;
 mod limit;
 mod name;
+mod narrow;
 mod normalise;
 mod ns;
 mod reader;

@@ -1,14 +1,19 @@
 //! Bounds on what one element may cost. RFC 6120 section 13.12 asks for them; the figures are ours.
 //!
+//! A server adds to what it was sent: addresses, ids, times, an element around it. [`Limits::DEFAULT`] is what a peer may send
+//! and [`Limits::CEILING`] is what can be read; the difference is the room for such additions, so that whatever was admitted
+//! can be read again in each form that the server gives it.
+//!
 //! Left out: rates and totals per stream, which belong to the transport.
-//! Trap: `depth` and `prefixes` have hard ceilings, because the reader keeps both in arrays on the stack.
+//! Trap: `depth` and `prefixes` have hard ceilings, because the reader keeps both in arrays on the stack. Limits of input
+//! must stay below the ceilings by what is added later.
 
 /// Open elements that a reader can hold; a larger [`Limits::depth`] counts as this.
-pub const MAX_DEPTH: u8 = 64;
+pub const MAX_DEPTH: u8 = 72;
 /// Namespace declarations in scope that a reader can hold; a larger [`Limits::prefixes`] counts as this.
-pub const MAX_PREFIXES: u16 = 32;
+pub const MAX_PREFIXES: u16 = 40;
 /// Attributes in one tag that a reader can hold; a larger [`Limits::attributes`] counts as this.
-pub const MAX_ATTRIBUTES: u16 = 64;
+pub const MAX_ATTRIBUTES: u16 = 72;
 /// Different prefixes, other than `xml` and `xmlns`, on the attributes of one tag.
 pub const MAX_ATTRIBUTE_PREFIXES: usize = 4;
 /// Bytes of a namespace name as written, that is with its references unexpanded.
@@ -27,12 +32,30 @@ pub struct Limits {
     pub prefixes: u16,
     /// Bytes of one qualified name.
     pub name_bytes: u16,
+    /// Bytes of the start tag of a first-level element. Those who keep positions in it keep them in 16 bits.
+    pub start_tag_bytes: u16,
 }
 
 impl Limits {
-    /// 256 kB, 64 deep, 64 attributes, 32 declarations, names of 256 bytes.
-    pub const DEFAULT: Limits =
-        Limits { element_bytes: 262_144, depth: 64, attributes: 64, prefixes: 32, name_bytes: 256 };
+    /// What a peer may send: 256 kB, 64 deep, 64 attributes, 32 declarations, names of 256 bytes, a start tag of 32 kB.
+    pub const DEFAULT: Limits = Limits {
+        element_bytes: 262_144,
+        depth: 64,
+        attributes: 64,
+        prefixes: 32,
+        name_bytes: 256,
+        start_tag_bytes: 32_768,
+    };
+
+    /// The most that a reader can hold: for what was admitted within lower limits and written anew since.
+    pub const CEILING: Limits = Limits {
+        element_bytes: u32::MAX,
+        depth: MAX_DEPTH,
+        attributes: MAX_ATTRIBUTES,
+        prefixes: MAX_PREFIXES,
+        name_bytes: u16::MAX,
+        start_tag_bytes: u16::MAX,
+    };
 
     pub(crate) const fn depth_max(&self) -> usize {
         if self.depth < MAX_DEPTH { self.depth as usize } else { MAX_DEPTH as usize }

@@ -1,30 +1,33 @@
-//! Characters and names: XML 1.0 (fifth edition) sections 2.2 and 2.3, Namespaces in XML 1.0 sections 3 and 4.
+//! Characters and names: XML 1.0 sections 2.2 and 2.3, Namespaces in XML 1.0 sections 3 and 4.
 //!
-//! Left out: name characters of the older editions; the fifth edition's ranges are wider.
+//! Left out: name characters that only the fifth edition has; see [`letters`].
 //! Trap: `name_end` works on bytes of text already known to be UTF-8; it must not meet other bytes.
 
-use crate::Error;
+use crate::{Error, letters};
 
 pub(crate) const START: u8 = 1;
 pub(crate) const NAME: u8 = 2;
 pub(crate) const SPACE: u8 = 4;
 const HIGH: u8 = 8;
+const URI: u8 = 16;
 
 const fn classes() -> [u8; 256] {
     let mut table = [0; 256];
-    let mut i = 0;
-    while i < 256 {
-        let b = i as u8;
-        table[i] = match b {
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' => START | NAME,
-            b'0'..=b'9' | b'-' | b'.' => NAME,
+    let mut b = 0u8;
+    loop {
+        table[b as usize] = match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => START | NAME | URI,
+            b'0'..=b'9' | b'-' | b'.' => NAME | URI,
             b' ' | b'\t' | b'\n' | b'\r' => SPACE,
-            0x80.. => HIGH,
+            b'!' | b'#'..=b',' | b'/' | b':' | b';' | b'=' | b'?' | b'@' | b'[' | b']' | b'~' => URI,
+            0x80.. => HIGH | URI,
             _ => 0,
         };
-        i += 1;
+        if b == u8::MAX {
+            return table;
+        }
+        b += 1;
     }
-    table
 }
 
 pub(crate) static CLASS: [u8; 256] = classes();
@@ -33,6 +36,11 @@ pub(crate) static CLASS: [u8; 256] = classes();
 #[inline]
 pub(crate) fn is_space(byte: u8) -> bool {
     CLASS[usize::from(byte)] & SPACE != 0
+}
+
+/// Can this byte stand in a namespace name? Unreserved, reserved and `%` (RFC 3986 section 2), and anything beyond ASCII.
+pub(crate) fn in_uri(byte: u8) -> bool {
+    CLASS[usize::from(byte)] & URI != 0
 }
 
 /// Can a name begin with this byte? Of a character beyond ASCII only the reader can say.
@@ -49,20 +57,6 @@ pub(crate) fn is_delimiter(byte: Option<&u8>) -> bool {
 /// The production Char.
 pub(crate) const fn is_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
-}
-
-/// NameStartChar beyond ASCII.
-const fn is_start_high(c: char) -> bool {
-    matches!(c,
-        '\u{C0}'..='\u{D6}' | '\u{D8}'..='\u{F6}' | '\u{F8}'..='\u{2FF}' | '\u{370}'..='\u{37D}'
-        | '\u{37F}'..='\u{1FFF}' | '\u{200C}'..='\u{200D}' | '\u{2070}'..='\u{218F}'
-        | '\u{2C00}'..='\u{2FEF}' | '\u{3001}'..='\u{D7FF}' | '\u{F900}'..='\u{FDCF}'
-        | '\u{FDF0}'..='\u{FFFD}' | '\u{10000}'..='\u{EFFFF}')
-}
-
-/// NameChar beyond ASCII.
-const fn is_name_high(c: char) -> bool {
-    is_start_high(c) || matches!(c, '\u{B7}' | '\u{300}'..='\u{36F}' | '\u{203F}'..='\u{2040}')
 }
 
 /// End of the NCName that begins at `at`; `at` itself when none begins there.
@@ -94,8 +88,8 @@ fn ncname_end_high(text: &str, at: usize, mut first: bool) -> usize {
     for (i, c) in rest.char_indices() {
         let fits = match c {
             '\0'..='\x7F' => CLASS[c as usize] & if first { START } else { NAME } != 0,
-            _ if first => is_start_high(c),
-            _ => is_name_high(c),
+            _ if first => letters::is_start(c),
+            _ => letters::is_name(c),
         };
         if !fits {
             return at + i;
@@ -156,7 +150,11 @@ mod tests {
             ("a×", 1),
             ("a:b", 1),
             ("", 0),
-            ("\u{EFFFF}\u{F0000}", 4),
+            ("\u{10000}", 0),
+            ("a\u{EFFFF}", 1),
+            ("\u{2C00}", 0),
+            ("a\u{203F}b", 1),
+            ("\u{4E00}\u{3099}", 6),
         ] {
             assert_eq!(ncname_end(text, 0), end, "{text}");
         }

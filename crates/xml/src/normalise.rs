@@ -112,18 +112,15 @@ fn element<'a>(start: &Start<'a>, content: Option<Ns>, outer: Namespace<'a>, out
     Level { name: start.name, xml, default }
 }
 
-/// Writes an attribute whose value is already escaped, so that it holds at most one kind of quote.
+/// Writes an attribute whose value is already escaped.
 fn attribute(prefix: &str, name: &str, raw: &str, out: &mut Vec<u8>) {
-    let quote = if raw.contains('\'') { b'"' } else { b'\'' };
     out.push(b' ');
     if !prefix.is_empty() {
         out.extend_from_slice(prefix.as_bytes());
         out.push(b':');
     }
     out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(&[b'=', quote]);
-    out.extend_from_slice(raw.as_bytes());
-    out.push(quote);
+    escape::raw_value(raw, out);
 }
 
 #[cfg(test)]

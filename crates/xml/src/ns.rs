@@ -279,6 +279,7 @@ const SLOTS: usize = 512;
 const EMPTY: u8 = u8::MAX;
 
 /// Reads the length and four bytes near the end, where namespaces differ.
+#[allow(clippy::cast_possible_truncation, reason = "a hash needs the low bits of a length only")]
 const fn slot(text: &[u8]) -> usize {
     let n = text.len();
     if n < 4 {
@@ -292,13 +293,13 @@ const fn slot(text: &[u8]) -> usize {
 
 const fn table() -> [u8; SLOTS] {
     let mut table = [EMPTY; SLOTS];
-    let mut i = 0;
-    while i < Ns::TEXT.len() {
-        let mut at = slot(Ns::TEXT[i].as_bytes());
+    let mut i = 0u8;
+    while (i as usize) < Ns::TEXT.len() {
+        let mut at = slot(Ns::TEXT[i as usize].as_bytes());
         while table[at] != EMPTY {
             at = (at + 1) & (SLOTS - 1);
         }
-        table[at] = i as u8;
+        table[at] = i;
         i += 1;
     }
     table

@@ -8,7 +8,7 @@
 use memchr::memchr;
 
 use crate::find::{find1, find3};
-use crate::{Error, Limits, Restriction, name};
+use crate::{Error, Limits, Restriction, name, narrow};
 
 /// Longest qualified name of a stream element, in bytes; it is kept for the comparison with the end tag.
 const STREAM_NAME: usize = 40;
@@ -303,8 +303,8 @@ impl Scanner {
             return Err(Error::TooLarge);
         }
         self.at = at;
-        self.depth = depth as u8;
-        self.seen = i as u32;
+        self.depth = narrow::depth(depth);
+        self.seen = narrow::offset(i);
         Ok(Scan::More { skip: start })
     }
 
@@ -324,7 +324,7 @@ impl Scanner {
         let length = name.iter().position(|&b| b == b'>' || name::is_space(b)).unwrap_or(name.len());
         let room = self.name.get_mut(..length).ok_or(Error::NameTooLong)?;
         room.copy_from_slice(&name[..length]);
-        self.name_len = length as u8;
+        self.name_len = narrow::depth(length);
         self.at = At::Between;
         self.header = false;
         self.seen = 0;

@@ -8,7 +8,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::event::Bound;
-use crate::{Attr, Error, Event, Limits, MAX_ATTRIBUTE_PREFIXES, Namespace, Ns, Reader, Scope, Start, Text};
+use crate::{
+    Attr, Error, Event, Limits, MAX_ATTRIBUTE_PREFIXES, Namespace, Ns, Reader, Scope, Start, Text, escape,
+    narrow,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -58,7 +61,7 @@ impl<'a> Tree<'a> {
         let mut open: Vec<u32> = Vec::with_capacity(4);
         let mut text = "";
         while let Some(event) = reader.next()? {
-            let index = items.len() as u32;
+            let index = narrow::offset(items.len());
             match event {
                 Event::Start(start) => {
                     text = start.text;
@@ -68,21 +71,21 @@ impl<'a> Tree<'a> {
                     items.push(Item {
                         name: start.name,
                         ns: start.ns,
-                        at: start.tag.start as u32,
-                        tag_end: start.tag.end as u32,
+                        at: narrow::offset(start.tag.start),
+                        tag_end: narrow::offset(start.tag.end),
                         end: 0,
                         next: 0,
-                        prefix_len: start.prefix.map_or(0, |p| p.len() as u16 + 1),
+                        prefix_len: start.prefix.map_or(0, |p| narrow::name(p.len() + 1)),
                         kind: Kind::Element { empty: start.empty, plain: start.plain },
                     });
                     open.push(index);
                 }
                 Event::Text(piece) => {
-                    let end = reader.position() as u32;
+                    let end = narrow::offset(reader.position());
                     items.push(Item {
                         name: piece.raw,
                         ns: Namespace::NONE,
-                        at: piece.at as u32,
+                        at: narrow::offset(piece.at),
                         tag_end: end,
                         end,
                         next: index + 1,
@@ -93,7 +96,7 @@ impl<'a> Tree<'a> {
                 Event::End => {
                     if let Some(item) = open.pop().and_then(|i| items.get_mut(i as usize)) {
                         item.next = index;
-                        item.end = reader.position() as u32;
+                        item.end = narrow::offset(reader.position());
                     }
                 }
             }
@@ -284,12 +287,19 @@ impl<'t> Node<'t> {
         let Some((index, _)) = index else { return Err(Error::NotWellFormed("no element")) };
         let node = Node { tree: &tree, index };
         let mut alone = node.raw().to_vec();
-        if !Tree::parse(&alone, &nothing, limits).is_ok_and(|t| t.root().ns_text() == node.ns_text()) {
-            let mut declaration = b" xmlns='".to_vec();
-            declaration.extend_from_slice(node.ns_text().replace('\'', "&apos;").as_bytes());
-            declaration.push(b'\'');
+        let is_same = |bytes: &[u8]| {
+            Tree::parse(bytes, &nothing, limits).is_ok_and(|t| t.root().ns_text() == node.ns_text())
+        };
+        if !is_same(&alone) {
+            // As written it holds at most one kind of quote; escaping it could make it longer than is allowed.
+            let mut declaration = b" xmlns".to_vec();
+            escape::raw_value(node.ns_text(), &mut declaration);
             let at = 1 + node.name().len();
             alone.splice(at..at, declaration);
+            // What cannot be read again is not given out: the caller stores it.
+            if !is_same(&alone) {
+                return Err(Error::TooManyAttributes);
+            }
         }
         Ok(Cow::Owned(alone))
     }
@@ -358,6 +368,23 @@ mod tests {
         );
         assert_eq!(alone("<iq><p:q xmlns:p='u:p'><p:a/></p:q></iq>", &[0, 0]).0, "<a xmlns='u:p'/>");
         assert_eq!(alone("<iq><body>x</body></iq>", &[0]).0, "<body xmlns='jabber:client'>x</body>");
+    }
+
+    #[test]
+    fn an_element_that_would_exceed_a_limit_alone_is_refused() {
+        let name = "'".repeat(1000);
+        let text = format!("<iq><p:a xmlns:p=\"{name}\"><p:b/></p:a></iq>");
+        let scope = Scope::client();
+        let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
+        let inner = tree.root().child_elements().next().unwrap().child_elements().next().unwrap();
+        let alone = inner.alone(&Limits::DEFAULT).unwrap();
+        assert!(Tree::parse(&alone, &Scope::none(), &Limits::DEFAULT).is_ok(), "quotes keep their length");
+        let attributes: String = (0..63).map(|i| format!(" a{i}=''")).collect();
+        let text = format!("<iq xmlns:p='urn:p'><p:a><p:b p:x=''{attributes}/></p:a></iq>");
+        let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
+        let inner = tree.root().child_elements().next().unwrap().child_elements().next().unwrap();
+        assert!(inner.alone(&Limits::DEFAULT).is_err());
+        assert!(inner.alone(&Limits::CEILING).is_ok());
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub struct Writer<'v> {
     /// Is the last start tag still without its `>`?
     open: bool,
     /// Where the names of the open elements are in `out`.
-    names: [(u32, u16); INLINE],
-    deeper: Vec<(u32, u16)>,
+    names: [(usize, usize); INLINE],
+    deeper: Vec<(usize, usize)>,
 }
 
 impl<'v> Writer<'v> {
@@ -32,7 +32,7 @@ impl<'v> Writer<'v> {
     pub fn start(&mut self, name: &str) -> &mut Self {
         self.content();
         self.out.push(b'<');
-        let place = (self.out.len() as u32, name.len() as u16);
+        let place = (self.out.len(), name.len());
         self.out.extend_from_slice(name.as_bytes());
         match self.names.get_mut(self.depth) {
             Some(slot) => *slot = place,
@@ -56,6 +56,15 @@ impl<'v> Writer<'v> {
         self.out.extend_from_slice(b"='");
         escape::attr(value, self.out);
         self.out.push(b'\'');
+        self
+    }
+
+    /// Writes an attribute whose value is copied as it was written elsewhere; see [`escape::raw_value`].
+    pub fn attr_raw(&mut self, name: &str, raw: &str) -> &mut Self {
+        debug_assert!(self.open, "an attribute behind content");
+        self.out.push(b' ');
+        self.out.extend_from_slice(name.as_bytes());
+        escape::raw_value(raw, self.out);
         self
     }
 
@@ -118,9 +127,8 @@ impl<'v> Writer<'v> {
             self.open = false;
             self.out.extend_from_slice(b"/>");
         } else {
-            let at = at as usize;
             self.out.extend_from_slice(b"</");
-            self.out.extend_from_within(at..at + usize::from(length));
+            self.out.extend_from_within(at..at + length);
             self.out.push(b'>');
         }
         self

@@ -9,7 +9,7 @@
 
 use xml::Ns;
 
-use crate::head::{Child, Head, Short, Span};
+use crate::head::{Child, Head, Short, Span, halves};
 use crate::kind::{Kind, MessageType};
 
 /// Which way the original went.
@@ -34,7 +34,7 @@ impl Way {
 const FORWARDED: &[u8] = b"<forwarded xmlns='urn:xmpp:forward:0'>";
 
 /// Writes the copy of a message for the account `owner` (its bare address) to `out` (cleared first) and returns its
-/// head. `to` is left open. `None` if the original is no message.
+/// head. `to` is left open. `None` if the original is no message, or longer than a head can tell.
 pub fn copy(bytes: &[u8], head: &Head, way: Way, owner: &str, out: &mut Vec<u8>) -> Option<Head> {
     let Kind::Message(ty) = head.kind else { return None };
     let name = b"<message";
@@ -72,16 +72,15 @@ pub fn copy(bytes: &[u8], head: &Head, way: Way, owner: &str, out: &mut Vec<u8>)
     out.push(b'>');
     let first = Child {
         ns: Some(Ns::Carbons2),
-        name: Span { start: start as u32 + 1, end: (start + 1 + way.len()) as u32 },
-        span: Span { start: start as u32, end: out.len() as u32 },
+        name: Span::new(start + 1..start + 1 + way.len())?,
+        span: Span::new(start..out.len())?,
     };
     out.extend_from_slice(b"</message>");
-    let bit = Ns::Carbons2.bit();
     let mut copy = Head::blank(head.kind);
-    copy.payloads = [bit as u64, (bit >> 64) as u64];
+    copy.payloads = halves(Ns::Carbons2.bit());
     copy.first = Some(first);
     (copy.from, copy.from_attr) = (from, from_attr);
-    copy.name_end = name.len() as u16;
+    copy.name_end = u16::try_from(name.len()).ok()?;
     copy.tag_end = tag_end;
     copy.children = 1;
     Some(copy)

@@ -32,7 +32,7 @@ fn words(head: &Head, bytes: &[u8]) -> String {
 /// Reads what was rewritten; it must be a stanza with the head that the rewriting returned.
 fn reread(bytes: &[u8], told: &Head, scope: &Scope) {
     let text = String::from_utf8_lossy(bytes);
-    match Element::read(bytes, scope, &Limits { element_bytes: u32::MAX, ..Limits::DEFAULT }) {
+    match Element::read(bytes, scope, &Limits::CEILING) {
         // A bad type stays a bad type: only its head is compared.
         Ok(Element::Stanza(head) | Element::BadType(head)) => {
             assert_eq!(words(&head, bytes), words(told, bytes), "{text}");
@@ -53,10 +53,6 @@ pub(crate) fn check(data: &[u8]) -> bool {
     else {
         return false;
     };
-    // The start tag has a limit of its own, close to which there is no room for longer addresses.
-    if data.len() > 60_000 {
-        return true;
-    }
     reread(data, &head, &scope);
     let child = b"<delay xmlns='urn:xmpp:delay' stamp='2002-09-10T23:08:25Z'/>";
     let all = [
@@ -67,16 +63,16 @@ pub(crate) fn check(data: &[u8]) -> bool {
     ];
     for new in all {
         let (mut stamped, mut longer, mut again) = (Vec::new(), Vec::new(), Vec::new());
-        let told = restamp(data, &head, new, &mut stamped);
+        let told = restamp(data, &head, new, &mut stamped).unwrap();
         reread(&stamped, &told, &scope);
         assert_eq!(told.from(&stamped).as_deref(), new.from);
         assert_eq!(told.to(&stamped).as_deref(), new.to);
         assert_eq!(told.inner(&stamped), head.inner(data), "the content is untouched");
-        let extended = append_child(&stamped, &told, child, Ns::Delay, &mut longer);
+        let extended = append_child(&stamped, &told, child, Ns::Delay, &mut longer).unwrap();
         reread(&longer, &extended, &scope);
         assert_eq!(usize::from(extended.children), usize::from(told.children) + 1);
         // What was stamped once can be stamped again, and the last one counts.
-        let twice = restamp(&longer, &extended, all[0], &mut again);
+        let twice = restamp(&longer, &extended, all[0], &mut again).unwrap();
         reread(&again, &twice, &scope);
     }
     true

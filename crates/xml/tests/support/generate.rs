@@ -15,7 +15,7 @@ const URIS: &[&str] = &[
     "http://etherx.jabber.org/streams",
     "urn:xmpp:receipts",
     "jabber:x:data",
-    "a b",
+    "urn:[&#x7e;]",
     "é",
 ];
 const TEXTS: &[&str] = &[
