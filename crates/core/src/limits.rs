@@ -57,6 +57,8 @@ pub struct Limits {
     pub sessions_per_account: u16,
     /// Contacts of one account.
     pub roster_items: u32,
+    /// Addresses, names and groups of all contacts of one account.
+    pub roster_bytes: u32,
     /// Entities that one session may have sent directed presence to.
     pub directed_presence: u16,
     /// Longest resource that a client may ask for.
@@ -120,6 +122,7 @@ impl Default for Limits {
             waiting_bytes_per_sender: 16_777_216,
             sessions_per_account: 32,
             roster_items: 5_000,
+            roster_bytes: 1_048_576,
             directed_presence: 256,
             resource_bytes: 512,
             connections: 1_000_000,

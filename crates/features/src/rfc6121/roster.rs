@@ -9,6 +9,7 @@
 //! The trap: entries without `IN_ROSTER` are shadows (requests that nobody has answered). They are never shown.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jid::Jid;
 use stanza::{ErrorType, PresenceType, StanzaCondition, StanzaError};
@@ -211,18 +212,44 @@ pub(super) fn room_for(node: &Node, account: &Account, contact: &Jid) -> Result<
     Err(StanzaError::new(StanzaCondition::NotAllowed).text(text))
 }
 
+/// The bytes that a roster may still take. What others add meanwhile is not seen; it is a few entries at most.
+pub(super) async fn room_left(node: &Node, account: &Account) -> Result<u64, StanzaError> {
+    let size = node.stores.roster.size(account.id).await.map_err(store_error)?;
+    Ok(u64::from(node.limits().roster_bytes).saturating_sub(size.bytes))
+}
+
+/// The contacts that there are take too much.
+pub(super) fn too_large(node: &Node) -> StanzaError {
+    let limit = node.limits().roster_bytes;
+    let text = format!("the roster is full; its addresses, names and groups may have {limit} bytes");
+    StanzaError::new(StanzaCondition::NotAllowed).text(text)
+}
+
 async fn put(node: Arc<Node>, account: Arc<Account>, wish: Wish) -> (IqAnswer, Effects) {
     let Wish { jid, name, groups, .. } = wish;
+    let mut effects = Effects::default();
+    let room = match room_left(&node, &account).await {
+        Ok(room) => room,
+        Err(error) => return (Err(error), effects),
+    };
     let new = jid.clone();
+    let refused = Arc::new(AtomicBool::new(false));
+    let refuse = refused.clone();
     let change = move |before: Option<RosterItem>| {
+        let bytes = before.as_ref().map_or(0, RosterItem::bytes);
         let mut item = before.unwrap_or_else(|| RosterItem::new(new));
         item.subscription = item.subscription | Subscription::IN_ROSTER;
         (item.name, item.groups) = (name, groups);
+        // An entry of a roster that is too large may still become smaller.
+        if item.bytes() > bytes + room {
+            refuse.store(true, Ordering::Relaxed);
+            return Change::Keep;
+        }
         Change::Put(item)
     };
-    let mut effects = Effects::default();
     match node.stores.roster.change(account.id, &jid, Box::new(change)).await {
         Err(error) => (Err(store_error(error)), effects),
+        Ok(_) if refused.load(Ordering::Relaxed) => (Err(too_large(&node)), effects),
         Ok(done) => {
             changed(&node, account.jid.as_ref(), &jid, &done, true, &mut effects);
             (Ok(Vec::new()), effects)

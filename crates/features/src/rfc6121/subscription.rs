@@ -26,7 +26,7 @@ use throng_core::hooks::{
 use throng_core::session::flags;
 use throng_core::{Account, Effect, Effects, Frame, Node, Session};
 
-use super::roster::room_for;
+use super::roster::{room_for, room_left, too_large};
 use super::states::{self, Direction, Show, transition};
 use super::{addressed, bare_presence, changed, is_ephemeral, send_current, send_unavailable};
 
@@ -127,8 +127,17 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     {
         return refuse(error);
     }
+    let new = matches!(ty, PresenceType::Subscribe | PresenceType::Subscribed)
+        && !account.with(|state| state.may_have(ctx.node.table.hash(to.as_ref())));
     let (node, account, frame) = (ctx.node.clone(), account.clone(), ctx.frame.clone());
     Flow::Wait(Box::pin(async move {
+        if new {
+            match room_left(&node, &account).await {
+                Ok(room) if (to.as_str().len() as u64) > room => return Outcome::refused(too_large(&node)),
+                Ok(_) => {}
+                Err(error) => return Outcome::refused(error),
+            }
+        }
         let contact = to.clone();
         let change = move |before| decide(Direction::Outbound, ty, before, contact, None);
         let done = match node.stores.roster.change(account.id, &to, Box::new(change)).await {

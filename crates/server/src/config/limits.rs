@@ -31,6 +31,8 @@ macro_rules! each {
             waiting_bytes_per_sender: 65_536..=4_294_967_295,
             sessions_per_account: 1..=1_000,
             roster_items: 10..=1_000_000,
+            // Rosters beyond `store::roster::ROSTER_BYTES` are not read, and half of that leaves room for requests.
+            roster_bytes: 65_536..=33_554_432,
             directed_presence: 1..=10_000,
             resource_bytes: 16..=1_023,
             connections: 1..=10_000_000,

@@ -82,6 +82,32 @@ fn section_2_3_adding_an_item_reaches_interested_resources_only() {
 }
 
 #[test]
+fn a_roster_is_limited_in_bytes_and_may_always_become_smaller() {
+    let engine = Engine::with_limits(&FEATURES, Limits { roster_bytes: 2_000, ..Limits::default() });
+    engine.user(JULIET);
+    let juliet = engine.connect(JULIET, "balcony");
+    let put = |jid: &str, bytes: usize| {
+        juliet.ask(&set("e", &format!("<item jid='{jid}@example.com' name='{}'/>", "x".repeat(bytes))))
+    };
+    let full = |answer: Vec<String>| assert_eq!(error(&answer), is("cancel", "not-allowed"));
+    let done = |answer: Vec<String>| assert!(answer[0].contains("type='result'"), "{answer:?}");
+    done(put("nurse", 900));
+    done(put("tybalt", 900));
+    full(put("mother", 200));
+    assert!(engine.stored(JULIET, "mother@example.com").is_none());
+    // An entry that is there may change within the room that is left, and shrink whatever the limit is.
+    done(put("nurse", 1_020));
+    full(put("tybalt", 1_020));
+    let limits = Limits { roster_bytes: 500, ..Limits::default() };
+    engine.node.set_limits(limits);
+    done(put("nurse", 800));
+    full(juliet.ask("<presence id='s' type='subscribe' to='mother@example.com'/>"));
+    done(put("nurse", 1));
+    done(put("tybalt", 1));
+    done(put("mother", 200));
+}
+
+#[test]
 fn section_2_3_3_errors() {
     let engine = Engine::with_limits(&FEATURES, Limits { roster_items: 2, ..Limits::default() });
     engine.user(JULIET);
