@@ -25,9 +25,13 @@ pub(crate) fn apply(plan: &mut Plan, arguments: &Arguments) {
         target.web.host.clear();
     }
     target.web.sockets = arguments.sockets.or(target.web.sockets);
-    target.security = arguments.security.unwrap_or(target.security);
+    match arguments.security {
+        // HTTP has no STARTTLS to negotiate: the URL says whether there is TLS.
+        Some(Security::Auto) if target.web.transport.is_web() => {}
+        Some(security) => target.security = security,
+        None => {}
+    }
     if target.web.transport.is_web() && target.security == Security::Auto {
-        // HTTP has no STARTTLS to negotiate: the URL says which of the two it is.
         target.security = Security::None;
     }
     if let Some(tls) = &arguments.tls {

@@ -75,7 +75,8 @@ impl Reader<'_> {
             Transport::WebSocket => self.settings.websocket_path.clone(),
         };
         let web = Web { transport, path, ..Web::default() };
-        Servers { addresses, security: arguments.security.unwrap_or(security), web }
+        let asked = arguments.security.filter(|asked| !(transport.is_web() && *asked == Security::Auto));
+        Servers { addresses, security: asked.unwrap_or(security), web }
     }
 
     /// The type of a server.

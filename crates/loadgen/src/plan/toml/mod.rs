@@ -188,7 +188,12 @@ fn target(s: &Section<'_>, arguments: &Arguments) -> Target {
             target.domain = domain.to_owned();
         }
         web(&section, &mut target, arguments);
-        target.security = section.get("security").and_then(|n| n.word(SECURITIES)).unwrap_or(target.security);
+        match section.get("security").and_then(|n| n.word(SECURITIES)) {
+            // What a URL says is not negotiated.
+            Some(Security::Auto) if target.web.transport.is_web() => {}
+            Some(security) => target.security = security,
+            None => {}
+        }
         target.tls.ca_pem = section.get("ca").and_then(|n| file(&n, arguments));
         target.tls.certificate_pem = section.get("certificate").and_then(|n| file(&n, arguments));
         target.tls.key_pem = section.get("key").and_then(|n| file(&n, arguments));

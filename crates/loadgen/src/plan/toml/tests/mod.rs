@@ -423,3 +423,22 @@ fn a_title_says_how_many_connections_there_are_and_not_only_how_many_were_publis
         "2000 connections (of 100 000 in the plan), 10 contacts each (Tigase 2010)"
     );
 }
+
+#[test]
+fn auto_leaves_the_word_to_the_url_where_there_is_no_starttls() {
+    let session = "[[phase]]\nrate = 1\nusers = 1\n[[session]]\nsteps = [\"login\"]\n";
+    let plan = |target: &str, security| {
+        let text = format!("[target]\n{target}\n{session}");
+        read_toml(&text, "test", &Arguments { security, ..Arguments::default() }).unwrap().target.security
+    };
+    for (target, security, expected) in [
+        ("url = \"https://127.0.0.1/b\"", Some(Security::Auto), Security::Direct),
+        ("url = \"https://127.0.0.1/b\"\nsecurity = \"auto\"", None, Security::Direct),
+        ("url = \"ws://127.0.0.1/b\"", Some(Security::Auto), Security::None),
+        ("transport = \"bosh\"", None, Security::None),
+        ("security = \"direct\"", Some(Security::Auto), Security::Auto),
+        ("address = \"127.0.0.1\"", None, Security::Auto),
+    ] {
+        assert_eq!(plan(target, security), expected, "{target}");
+    }
+}
