@@ -36,6 +36,8 @@ pub const GRUDGE: u32 = 600;
 /// Clients that wait to be asked, and clients that are not asked again, for each fingerprint.
 const LINE: usize = 8;
 const INDEX_BITS: u32 = 12;
+/// Selects the place in a number.
+const INDEX: u32 = (1 << INDEX_BITS) - 1;
 
 /// What a client can do.
 #[derive(Debug, PartialEq, Eq)]
@@ -262,7 +264,7 @@ impl Entry {
 impl State {
     /// The entry of a number; none if it went.
     fn get(&mut self, number: u32) -> Option<&mut Entry> {
-        let entry = self.places.get_mut((number & (MOST as u32 - 1)) as usize)?.as_mut()?;
+        let entry = self.places.get_mut((number & INDEX) as usize)?.as_mut()?;
         (number >> INDEX_BITS == entry.generation).then_some(entry)
     }
 
@@ -271,7 +273,7 @@ impl State {
         let Some(entry) = self.get(number) else { return };
         entry.users = entry.users.saturating_sub(1);
         if entry.users == 0 && !matches!(entry.what, What::Known(_)) {
-            self.remove(number & (MOST as u32 - 1));
+            self.remove(number & INDEX);
         }
     }
 
@@ -297,8 +299,10 @@ impl State {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
+                // Never more places than `MOST`, so the number fits.
+                let index = u32::try_from(self.places.len()).unwrap_or(INDEX);
                 self.places.push(None);
-                self.places.len() as u32 - 1
+                index
             }
         };
         // Never zero, so that no number is.
@@ -323,7 +327,7 @@ impl State {
 
     /// Makes room; false if there is nothing to drop.
     fn evict(&mut self, keep: Option<u32>) -> bool {
-        let entries = self.places.iter().enumerate().filter_map(|(i, e)| Some((i as u32, e.as_ref()?)));
+        let entries = (0..=INDEX).zip(&self.places).filter_map(|(i, e)| Some((i, e.as_ref()?)));
         // Unknown ones first, so that announcing much and proving nothing drops nothing that is proven.
         let rank = |e: &Entry| (matches!(e.what, What::Known(_)) && e.users > 0, e.users, e.used);
         let worst = entries.filter(|(i, _)| Some(*i) != keep).min_by_key(|(_, e)| rank(e));

@@ -28,6 +28,15 @@ pub struct Fault {
     pub cause: String,
 }
 
+/// The answer to a stanza that cannot be read, or could not be read by its recipient, once the server has added to it. What is
+/// admitted leaves room for that; a stanza that does not all the same is refused, never passed on (it was not policed) and never
+/// dropped.
+pub fn unreadable(error: xml::Error) -> StanzaError {
+    tracing::error!(%error, "a stanza could not be read again and was refused");
+    StanzaError::new(StanzaCondition::PolicyViolation)
+        .text(format!("this server cannot handle the stanza: {error}"))
+}
+
 impl From<store::StoreError> for Fault {
     fn from(error: store::StoreError) -> Self {
         Fault {

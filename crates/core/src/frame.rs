@@ -195,6 +195,17 @@ impl Frame {
     }
 }
 
+/// Whether [`Frame::read`] will read these bytes.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn check(bytes: &[u8]) -> Result<(), xml::Error> {
+    match Element::read(bytes, &CLIENT, &FRAME_LIMITS)? {
+        Element::Stanza(_) => Ok(()),
+        _ => Err(xml::Error::NotWellFormed("no stanza")),
+    }
+}
+
 /// A tree over a checked stanza.
 ///
 /// # Errors

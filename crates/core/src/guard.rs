@@ -240,6 +240,7 @@ impl Tables {
         }
         entry
     }
+    #[allow(clippy::cast_possible_truncation, reason = "the low half of a hash")]
     fn known_set(key: u64) -> (std::ops::Range<usize>, u32) {
         let start = (key >> 32) as usize % KNOWN * WAYS;
         // The low half has its last bit set, so it is never 0.
@@ -275,6 +276,7 @@ fn origin(peer: IpAddr) -> u64 {
 }
 
 /// About how many different accounts fell into these 128 groups (linear counting).
+#[allow(clippy::cast_possible_truncation, reason = "at most 128 times the logarithm of 128")]
 fn distinct(groups: u128) -> u32 {
     let free = 128 - groups.count_ones();
     if free == 0 {

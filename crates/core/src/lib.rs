@@ -10,6 +10,8 @@
 //! The trap: everything on that way is synchronous. What needs the store returns a future, and the sender's
 //! stream reads no further until it is done; that is what keeps the order between two addresses.
 
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
 pub mod account;
 pub mod accounts;
 pub mod audit;

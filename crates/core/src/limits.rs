@@ -2,13 +2,34 @@
 //!
 //! Limits before authentication are tighter than those after it. Sizes are bytes, times are seconds.
 
-/// Limits for stanzas that are already inside: generous, because they were checked at the door.
+/// Limits for stanzas that are already inside. They were checked when they came, against [`Limits::stanza`], and the server has
+/// added to them since: addresses, an id, a time, a copy around it. So these are wider by more than all of that together.
 pub const FRAME_LIMITS: xml::Limits = xml::Limits {
-    element_bytes: 16 * 1024 * 1024,
-    depth: 64,
-    attributes: 64,
-    prefixes: 32,
-    name_bytes: 1024,
+    element_bytes: MAX_STANZA_BYTES + ADDED_BYTES,
+    name_bytes: NAME_BYTES,
+    ..xml::Limits::CEILING
+};
+
+/// Limits for an element that is taken out of a stanza, stored, and sent inside of other stanzas later.
+pub const PART_LIMITS: xml::Limits =
+    xml::Limits { depth: FRAME_LIMITS.depth - 4, prefixes: FRAME_LIMITS.prefixes - 4, ..FRAME_LIMITS };
+
+/// The highest [`Limits::stanza_bytes`] that can be configured.
+pub const MAX_STANZA_BYTES: u32 = 16 * 1024 * 1024;
+/// Room for what the server adds to a stanza: about 30 kB where every address has its greatest length and is escaped.
+const ADDED_BYTES: u32 = 64 * 1024;
+/// Longest qualified name in a stanza.
+const NAME_BYTES: u16 = 1024;
+
+const _: () = {
+    let (entry, frame) = (xml::Limits::DEFAULT, FRAME_LIMITS);
+    // `from`, `to` and `xmlns` on the stanza; a copy puts three elements around it, each with a declaration, beside a
+    // `<stanza-id/>` or `<delay/>` that is one more; BOSH puts one around that.
+    assert!(frame.attributes >= entry.attributes + 3);
+    assert!(frame.depth >= entry.depth + 4);
+    assert!(frame.prefixes >= entry.prefixes + 5);
+    // Two addresses of 3071 bytes, of which the resource may be escaped to six times its length.
+    assert!(frame.start_tag_bytes as u32 >= entry.start_tag_bytes as u32 + 2 * 8_300 + 64);
 };
 
 /// Limits of a running node.
@@ -169,7 +190,7 @@ impl Limits {
 
     /// The parser's limits for an authenticated client.
     pub const fn stanza(&self) -> xml::Limits {
-        xml::Limits { element_bytes: self.stanza_bytes, ..FRAME_LIMITS }
+        xml::Limits { element_bytes: self.stanza_bytes, name_bytes: NAME_BYTES, ..xml::Limits::DEFAULT }
     }
     /// The parser's limits before authentication.
     pub const fn negotiation(&self) -> xml::Limits {
@@ -178,7 +199,7 @@ impl Limits {
             depth: 8,
             attributes: 32,
             prefixes: 16,
-            name_bytes: 256,
+            ..xml::Limits::DEFAULT
         }
     }
 }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use stanza::payload::forward::{self, Way};
 use stanza::{Content, Kind, KindSet, MessageType, StanzaCondition, StanzaError};
 use throng_core::account::State;
+use throng_core::fault::unreadable;
 use throng_core::feature::{Builder, Disco, Feature, Spec};
 use throng_core::hooks::{
     ClosingCtx, DeliveredCtx, Flow, IncomingCtx, Interest, OutgoingCtx, Phase, Verdict,
@@ -116,9 +117,14 @@ fn refresh(account: &Account, state: &mut State, ending: Option<&Arc<Session>>) 
     }
 }
 
-/// Nobody but the server writes copies.
+/// Nobody but the server writes copies. A message that cannot be read may be one.
 fn police(frame: &Frame) -> Flow {
-    if !Content::of(frame.head(), frame.bytes()).has(Content::COPY) {
+    let content = Content::of(frame.head(), frame.bytes());
+    if content.has(Content::UNREADABLE) {
+        let error = unreadable(xml::Error::NotWellFormed("a message that was read before"));
+        return Flow::Stop(Verdict::Refused(error));
+    }
+    if !content.has(Content::COPY) {
         return Flow::Next;
     }
     let error =
@@ -159,7 +165,7 @@ fn received(ctx: &mut DeliveredCtx<'_>) -> Flow {
 
 /// Section 6.1. `full`: the other side, whom the message goes to or comes from, is a full address.
 fn eligible(frame: &Frame, way: Way, full: bool) -> bool {
-    const NEVER: Content = Content::PRIVATE.and(Content::COPY);
+    const NEVER: Content = Content::PRIVATE.and(Content::COPY).and(Content::UNREADABLE);
     const MESSAGING: Content = Content::REQUEST
         .and(Content::RECEIPT)
         .and(Content::STATE)

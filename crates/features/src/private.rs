@@ -15,7 +15,7 @@ use throng_core::Effects;
 use throng_core::fault::store_error;
 use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
-use throng_core::limits::FRAME_LIMITS;
+use throng_core::limits::PART_LIMITS;
 use xml::{Limits, Node, Ns, Writer};
 
 /// Private XML Storage.
@@ -126,7 +126,7 @@ fn set(request: &IqRequest<'_>, limits: PrivateLimits) -> Result<IqFlow, StanzaE
         return Err(full());
     }
     let tree = request.tree()?;
-    let bounds = Limits { element_bytes: limits.bytes.saturating_add(4096), ..FRAME_LIMITS };
+    let bounds = Limits { element_bytes: limits.bytes.saturating_add(4096), ..PART_LIMITS };
     let mut values = Vec::new();
     for element in tree.root().child_elements().next().into_iter().flat_map(|query| query.child_elements()) {
         if values.len() >= limits.entries as usize {

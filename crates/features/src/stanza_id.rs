@@ -16,8 +16,9 @@ use std::hash::{BuildHasher, RandomState};
 
 use jid::JidRef;
 use stanza::{KindSet, MessageType, append_child};
+use throng_core::fault::unreadable;
 use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
-use throng_core::hooks::{Flow, IncomingCtx, Interest, OutgoingCtx, Phase};
+use throng_core::hooks::{Flow, IncomingCtx, Interest, OutgoingCtx, Phase, Verdict};
 use throng_core::{Frame, Node};
 use xml::Ns;
 
@@ -48,28 +49,36 @@ const STAMPED: KindSet = KindSet::of(stanza::Kind::Message(MessageType::Chat))
 fn build(builder: &mut Builder<'_>) {
     let claims = Interest::kinds(KindSet::MESSAGES).payload(Ns::StanzaId);
     builder.outgoing(Phase::Stamp, claims, |ctx: &mut OutgoingCtx<'_>| {
-        strip(ctx.frame, ctx.node, ctx.session.bare());
-        Flow::Next
+        strip(ctx.frame, ctx.node, ctx.session.bare())
     });
     builder.incoming(Phase::Stamp, claims, |ctx: &mut IncomingCtx<'_>| {
-        strip(ctx.frame, ctx.node, ctx.to.bare());
-        Flow::Next
+        strip(ctx.frame, ctx.node, ctx.to.bare())
     });
     if builder.options.bool("assign") {
         builder.incoming(Phase::Stamp, Interest::kinds(STAMPED), |ctx: &mut IncomingCtx<'_>| {
             let head = ctx.frame.head();
             if head.has_body || !head.payloads().contains(Ns::Chatstates) {
-                *ctx.frame = stamped(ctx.frame, ctx.to.bare());
+                match stamped(ctx.frame, ctx.to.bare()) {
+                    Ok(frame) => *ctx.frame = frame,
+                    Err(error) => return refused(error),
+                }
             }
             Flow::Next
         });
     }
 }
 
+/// What cannot be read may be forged.
+fn refused(error: xml::Error) -> Flow {
+    Flow::Stop(Verdict::Refused(unreadable(error)))
+}
+
 /// Removes every `<stanza-id/>` by this account or by a domain of this server.
-fn strip(frame: &mut Frame, node: &Node, account: JidRef<'_>) {
-    // Frames were checked when they were made.
-    let Ok(tree) = frame.tree() else { return };
+fn strip(frame: &mut Frame, node: &Node, account: JidRef<'_>) -> Flow {
+    let tree = match frame.tree() {
+        Ok(tree) => tree,
+        Err(error) => return refused(error),
+    };
     let forged = |n: &xml::Node<'_>| {
         n.is("stanza-id", Ns::StanzaId)
             && n.attr("by").is_some_and(|by| match jid::parse(&by) {
@@ -81,7 +90,7 @@ fn strip(frame: &mut Frame, node: &Node, account: JidRef<'_>) {
     };
     let gone: Vec<_> = tree.root().child_elements().filter(forged).map(|n| n.range()).collect();
     if gone.is_empty() {
-        return;
+        return Flow::Next;
     }
     let bytes = frame.bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -92,9 +101,12 @@ fn strip(frame: &mut Frame, node: &Node, account: JidRef<'_>) {
     }
     out.extend_from_slice(&bytes[at..]);
     drop(tree);
-    if let Some(clean) = Frame::read(&out) {
-        *frame = clean;
+    // Less than what was read, so it can be read.
+    match Frame::read(&out) {
+        Some(clean) => *frame = clean,
+        None => return refused(xml::Error::NotWellFormed("a stanza without its forged ids")),
     }
+    Flow::Next
 }
 
 thread_local! {
@@ -106,7 +118,7 @@ thread_local! {
 const KEPT: usize = 64 * 1024;
 
 /// The message with an id by this account.
-fn stamped(frame: &Frame, by: JidRef<'_>) -> Frame {
+fn stamped(frame: &Frame, by: JidRef<'_>) -> Result<Frame, xml::Error> {
     BUFFERS.with_borrow_mut(|(child, out)| {
         child.clear();
         child.extend_from_slice(b"<stanza-id xmlns='urn:xmpp:sid:0' id='");
@@ -115,7 +127,7 @@ fn stamped(frame: &Frame, by: JidRef<'_>) -> Frame {
         xml::escape::attr(by.as_str(), child);
         child.extend_from_slice(b"'/>");
         let head = append_child(frame.bytes(), frame.head(), child, Ns::StanzaId, out);
-        let stamped = Frame::new(head, out);
+        let stamped = head.map(|head| Frame::new(head, out));
         if out.capacity() > KEPT {
             *out = Vec::new();
         }
@@ -137,7 +149,7 @@ impl Ids {
         let n = self.next.get();
         self.next.set(n.wrapping_add(1));
         // 64 bits that change with every id, and 16 that are the thread's own.
-        let bits = u128::from(self.key.hash_one(n)) << 16 | u128::from(self.key.hash_one(u64::MAX) as u16);
+        let bits = u128::from(self.key.hash_one(n)) << 16 | u128::from(self.key.hash_one(u64::MAX) & 0xFFFF);
         std::array::from_fn(|at| ALPHABET[(bits >> (75 - 5 * at) & 31) as usize])
     }
 }

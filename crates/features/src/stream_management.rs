@@ -65,7 +65,7 @@ fn late(frame: &Frame, domain: &str, millis: u64) -> Option<Frame> {
     let mut child = Vec::with_capacity(96);
     delay::write(&mut Writer::new(&mut child), domain, millis);
     let mut out = Vec::new();
-    append_child(frame.bytes(), frame.head(), &child, Ns::Delay, &mut out);
+    append_child(frame.bytes(), frame.head(), &child, Ns::Delay, &mut out).ok()?;
     Frame::late(&out)
 }
 

@@ -3,6 +3,8 @@
 //! [`Stream`] is the one type that the layers above drive; it is an enum over equal transports and speaks in
 //! [`Event`]s. [`Scratch`] holds the buffers, one per worker thread. Knows nothing about routing, accounts or sessions.
 
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
 pub mod bosh;
 mod error;
 mod facts;

@@ -81,6 +81,11 @@ impl Scratch {
     }
 }
 
+/// Length of what waits for a connection, which the port bounds by a `u32`.
+pub(crate) fn length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}
+
 /// Empties a write buffer, and returns its memory when one large answer made it large.
 pub(crate) fn empty(buffer: &mut Vec<u8>) {
     buffer.clear();

@@ -9,6 +9,7 @@ use xml::{Ns, Writer};
 
 use crate::condition::{ErrorType, StanzaCondition, StreamCondition};
 use crate::head::Head;
+use crate::payload::inner;
 
 /// Original children are echoed in an error reply up to this many bytes.
 pub const ECHO_BYTES: usize = 2048;
@@ -101,33 +102,12 @@ impl StanzaError {
         }
         writer.attr("type", "error");
         if !self.silent {
-            echo(bytes, head, &mut writer);
+            inner::write(&mut writer, head, bytes, ECHO_BYTES);
         }
         self.write(&mut writer);
         writer.end();
         Some(out)
     }
-}
-
-/// Writes the original children, while they are short. They may use prefixes that the start tag of the original declares, so
-/// those are declared again.
-fn echo(bytes: &[u8], head: &Head, writer: &mut Writer<'_>) {
-    let inner = head.inner(bytes);
-    if inner.is_empty() || inner.len() > ECHO_BYTES {
-        return;
-    }
-    let tag = bytes.get(..usize::from(head.tag_end)).unwrap_or_default();
-    let Ok(tag) = xml::Reader::open_tag(tag, &xml::Limits::CEILING) else { return };
-    let prefixes = || tag.declarations().filter(|d| d.prefix.is_some());
-    if inner.len() + prefixes().map(|d| "xmlns:=''".len() + d.name.len() + d.raw.len()).sum::<usize>()
-        > ECHO_BYTES
-    {
-        return;
-    }
-    for declared in prefixes() {
-        writer.attr_raw(&format!("xmlns:{}", declared.name), declared.raw);
-    }
-    writer.raw(inner);
 }
 
 impl From<StanzaCondition> for StanzaError {

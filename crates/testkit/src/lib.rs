@@ -7,6 +7,7 @@
 
 pub mod counted;
 pub mod engine;
+pub mod expat;
 pub mod play;
 pub mod same;
 pub mod tasks;

@@ -390,6 +390,13 @@ impl Default for Wire {
     }
 }
 
+/// The documents that came by WebSocket or BOSH to the clients of this thread since the last time, as they came. The first time
+/// begins to keep them.
+#[must_use]
+pub fn documents() -> Vec<String> {
+    websocket::DOCUMENTS.with_borrow_mut(|all| all.replace(Vec::new())).unwrap_or_default()
+}
+
 /// Lets every task of the runtime run until all wait for something (over pipes; sockets may take longer).
 pub async fn settle() {
     for _ in 0..64 {

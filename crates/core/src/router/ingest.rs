@@ -11,6 +11,7 @@ use stanza::{
 
 use super::Work;
 use super::reply::Request;
+use crate::fault::unreadable;
 use crate::frame::Frame;
 use crate::iq::Target;
 use crate::metrics::Way;
@@ -81,8 +82,7 @@ impl Node {
             Kind::Message(_) => {
                 // RFC 6120 section 10.3.1: no `to` means the sender's own bare address.
                 let to = to.unwrap_or(session.bare());
-                let frame = stamp(bytes, head, session.full().as_str(), Some(to));
-                self.outgoing(session, frame, Some(to), 0, work);
+                self.stamped(session, bytes, head, (session.full(), Some(to)), work);
             }
             Kind::Presence(t) => {
                 // Subscriptions are between accounts (RFC 6121 section 3.1.2 and its siblings).
@@ -91,8 +91,7 @@ impl Node {
                 } else {
                     (session.full(), to)
                 };
-                let frame = stamp(bytes, head, from.as_str(), to);
-                self.outgoing(session, frame, to, 0, work);
+                self.stamped(session, bytes, head, (from, to), work);
             }
         }
         Ok(())
@@ -156,19 +155,33 @@ impl Node {
                 if request && let (Some(to), Some(id)) = (to, head.id(bytes)) {
                     session.ask(to, &id);
                 }
-                let frame = stamp(bytes, head, session.full().as_str(), to);
-                self.outgoing(session, frame, to, 0, work);
+                self.stamped(session, bytes, head, (session.full(), to), work);
             }
+        }
+    }
+
+    /// Writes the addresses and lets the stanza go its way; what has no room for them goes back.
+    fn stamped(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        bytes: &[u8],
+        head: &Head,
+        (from, to): (JidRef<'_>, Option<JidRef<'_>>),
+        work: &mut Work,
+    ) {
+        match stamp(bytes, head, from.as_str(), to) {
+            Ok(frame) => self.outgoing(session, frame, to, 0, work),
+            Err(error) => self.bounce_to_session(session, bytes, head, to, &unreadable(error), work),
         }
     }
 }
 
 /// Writes the addresses and makes the frame: the one allocation of a stanza.
-fn stamp(bytes: &[u8], head: &Head, from: &str, to: Option<JidRef<'_>>) -> Frame {
+fn stamp(bytes: &[u8], head: &Head, from: &str, to: Option<JidRef<'_>>) -> Result<Frame, xml::Error> {
     let to = to.map(|t| t.as_str());
     REWRITE.with_borrow_mut(|out| {
-        let head = restamp(bytes, head, Addresses { from: Some(from), to }, out);
-        let frame = Frame::new(head, out);
+        let frame = restamp(bytes, head, Addresses { from: Some(from), to }, out);
+        let frame = frame.map(|head| Frame::new(head, out));
         if out.capacity() > REWRITE_KEPT {
             *out = Vec::new();
         }

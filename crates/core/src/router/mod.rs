@@ -323,8 +323,8 @@ impl Node {
         work: &mut Work,
     ) {
         // Presence is never answered for a recipient: it would tell who exists (RFC 6121 section 8.5.1).
-        let reply = error.reply(frame.bytes(), frame.head(), Some(to.as_str()), Some(from.as_str()));
-        if let Some(frame) = reply.and_then(|bytes| Frame::read(&bytes)) {
+        let addresses = (Some(to.as_str()), from.as_str());
+        if let Some(frame) = error_frame(frame.bytes(), frame.head(), addresses, error) {
             self.metrics.bounced.inc([error.condition.as_str()]);
             // An error never bounces again, so this ends.
             self.route(frame, to, from, work);
@@ -342,8 +342,7 @@ impl Node {
         work: &mut Work,
     ) {
         let from = to.map(|t| t.as_str());
-        let reply = error.reply(bytes, head, from, Some(session.full().as_str()));
-        if let Some(frame) = reply.and_then(|bytes| Frame::read(&bytes)) {
+        if let Some(frame) = error_frame(bytes, head, (from, session.full().as_str()), error) {
             self.metrics.bounced.inc([error.condition.as_str()]);
             frame.set_asked_for();
             self.push(session, frame, Stamp::None, work);
@@ -362,4 +361,18 @@ impl Node {
             self.reroute(session, Left { item: back.item, sent: None }, work);
         }
     }
+}
+
+/// The error that answers a stanza; `None` where none may be sent. Where it cannot be read with the original inside, without it.
+fn error_frame(
+    bytes: &[u8],
+    head: &stanza::Head,
+    (from, to): (Option<&str>, &str),
+    error: &StanzaError,
+) -> Option<Frame> {
+    let reply = error.reply(bytes, head, from, Some(to))?;
+    Frame::read(&reply).or_else(|| {
+        let error = error.clone().without_request();
+        Frame::read(&error.reply(bytes, head, from, Some(to))?)
+    })
 }

@@ -83,7 +83,10 @@ impl Node {
             Ok(payload) => Some(result(from, request.from.as_str(), id, &payload)),
             Err(error) => error.reply(request.bytes, request.head, from, Some(request.from.as_str())),
         };
-        let Some(frame) = bytes.and_then(|b| Frame::read(&b)) else { return };
+        let Some(frame) = answer_frame(bytes, (request.head, request.bytes), from, request.from.as_str())
+        else {
+            return;
+        };
         match request.session {
             Some(session) => self.push(session, frame, Stamp::None, work),
             None => self.route(frame, request.to.unwrap_or(request.host.jid.as_ref()), request.from, work),
@@ -101,7 +104,10 @@ impl Node {
                 .as_ref()
                 .and_then(|(head, bytes)| error.reply(bytes, head, from, Some(to.as_str()))),
         };
-        let Some(frame) = bytes.and_then(|b| Frame::read(&b)) else { return };
+        let request = reply.request.as_ref().map(|(head, bytes)| (head, bytes.as_slice()));
+        let Some(frame) = request.and_then(|request| answer_frame(bytes, request, from, to.as_str())) else {
+            return;
+        };
         match &reply.session {
             Some(session) => self.push(session, frame, Stamp::None, work),
             None => {
@@ -140,6 +146,21 @@ impl Node {
     }
 }
 
+/// The answer as a frame. A request is always answered (RFC 6120 section 8.2.3): where the answer cannot be read, with the error
+/// that says so.
+fn answer_frame(
+    answer: Option<Vec<u8>>,
+    (head, bytes): (&Head, &[u8]),
+    from: Option<&str>,
+    to: &str,
+) -> Option<Frame> {
+    let answer = answer?;
+    Frame::read(&answer).or_else(|| {
+        let error = StanzaError::new(StanzaCondition::InternalServerError).without_request();
+        error.reply(bytes, head, from, Some(to)).and_then(|bytes| Frame::read(&bytes))
+    })
+}
+
 fn result(from: Option<&str>, to: &str, raw_id: &str, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(96 + to.len() + payload.len());
     out.extend_from_slice(b"<iq type='result'");
@@ -150,14 +171,9 @@ fn result(from: Option<&str>, to: &str, raw_id: &str, payload: &[u8]) -> Vec<u8>
     }
     out.extend_from_slice(b" to='");
     xml::escape::attr(to, &mut out);
-    // The raw id may stand in either quote in the request; a raw apostrophe would end ours.
-    out.extend_from_slice(b"' id='");
-    if raw_id.contains('\'') {
-        out.extend_from_slice(raw_id.replace('\'', "&apos;").as_bytes());
-    } else {
-        out.extend_from_slice(raw_id.as_bytes());
-    }
-    out.extend_from_slice(b"'");
+    // As it was written, in the quotes that it allows.
+    out.extend_from_slice(b"' id");
+    xml::escape::raw_value(raw_id, &mut out);
     if payload.is_empty() {
         out.extend_from_slice(b"/>");
     } else {

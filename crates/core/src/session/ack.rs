@@ -208,7 +208,7 @@ impl Ack {
         self.acked = self.acked.wrapping_add(count);
         self.asked = None;
         self.stalled = count == 0 && !self.unacked.is_empty();
-        self.again = self.again.min(self.unacked.len() as u32);
+        self.again = self.again.min(u32::try_from(self.unacked.len()).unwrap_or(u32::MAX));
         if self.unacked.is_empty() {
             self.worth = false;
             if self.unacked.capacity() > KEPT {
@@ -442,7 +442,7 @@ impl Link {
         let mut inner = self.inner.lock();
         let Some(ack) = inner.ack.as_deref_mut() else { return Err(TooHigh { h, sent: 0 }) };
         let stored = ack.acknowledge(h)?;
-        ack.again = ack.unacked.len() as u32;
+        ack.again = u32::try_from(ack.unacked.len()).unwrap_or(u32::MAX);
         ack.stalled = false;
         let handled = ack.handled;
         notify(inner, stored);

@@ -122,7 +122,7 @@ impl Item {
 
 /// What a frame counts in a queue.
 pub(super) fn size(frame: &Frame) -> u32 {
-    frame.bytes().len() as u32 + ITEM_OVERHEAD
+    u32::try_from(frame.bytes().len()).unwrap_or(u32::MAX).saturating_add(ITEM_OVERHEAD)
 }
 
 /// Items leave the queue in this form; two fit without an allocation.

@@ -158,6 +158,7 @@ impl Links {
             }
         }
     }
+    #[allow(clippy::cast_possible_truncation, reason = "the low bits choose as well")]
     fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Arc<Link>, Hash>> {
         &self.shards[id as usize % SHARDS]
     }

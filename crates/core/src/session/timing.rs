@@ -96,7 +96,7 @@ impl Link {
         let Some(started) = take() else { return };
         if connected && self.signals.load(Ordering::Relaxed) >> TIMED == 0 {
             let started = ((started & TIMED_BITS) as u32).max(1);
-            let timed = started << TIMED | (slot(class) as u32) << TIMED_CLASS;
+            let timed = started << TIMED | u32::try_from(slot(class)).unwrap_or(0) << TIMED_CLASS;
             self.signals.fetch_or(timed, Ordering::Release);
         }
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use jid::{Jid, JidRef};
 use stanza::{Addresses, restamp};
 use store::Subscription;
+use throng_core::fault::unreadable;
 use throng_core::{Account, Blocked, Effect, Effects, Frame, Node};
 
 use super::{blocks, exempt};
@@ -63,7 +64,7 @@ pub(super) fn show(node: &Arc<Node>, account: &Arc<Account>, removed: &[Jid], ef
             let Some(presence) = presence else { continue };
             if sees_us {
                 let frame = addressed(&presence, session.full(), jid.as_ref());
-                effects.route(Some(frame), session.jid.clone(), jid.clone());
+                effects.route(frame, session.jid.clone(), jid.clone());
             }
             if seen && !other.blocks(session.full()) {
                 other.each_session(|theirs| {
@@ -115,9 +116,10 @@ fn concerned(node: &Arc<Node>, account: &Arc<Account>, entries: &[Jid], list: &B
     found
 }
 
-fn addressed(frame: &Frame, from: JidRef<'_>, to: JidRef<'_>) -> Frame {
+fn addressed(frame: &Frame, from: JidRef<'_>, to: JidRef<'_>) -> Option<Frame> {
     let mut out = Vec::with_capacity(frame.bytes().len() + 64);
     let addresses = Addresses { from: Some(from.as_str()), to: Some(to.as_str()) };
     let head = restamp(frame.bytes(), frame.head(), addresses, &mut out);
-    Frame::new(head, &out)
+    // What was admitted has room for two addresses.
+    head.map_err(unreadable).ok().map(|head| Frame::new(head, &out))
 }

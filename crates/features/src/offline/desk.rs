@@ -30,7 +30,7 @@ use jid::{Jid, JidRef};
 use parking_lot::Mutex;
 use stanza::{StanzaCondition, StanzaError, append_child, payload::delay};
 use store::{AddressId, Appended, OfflineMessage, Page, StoreError};
-use throng_core::fault::store_error;
+use throng_core::fault::{store_error, unreadable};
 use throng_core::{Account, Frame, Node, Session};
 use xml::{Ns, Writer};
 
@@ -217,7 +217,19 @@ impl Desks {
             if batch.is_empty() {
                 break;
             }
-            let stanzas = batch.iter().map(|job| delayed(&job.frame, owner.domain(), job.at)).collect();
+            let (mut jobs, mut stanzas) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+            for job in batch {
+                match delayed(&job.frame, owner.domain(), job.at) {
+                    Ok(stanza) => {
+                        stanzas.push(stanza);
+                        jobs.push(job);
+                    }
+                    Err(error) => job.teller.tell(Err(error)),
+                }
+            }
+            if jobs.is_empty() {
+                continue;
+            }
             let answers = self.write(&node, &owner, stanzas, rules).await;
             // Before the senders go on: their next messages must find `flushing` set if the recipient is there.
             if answers.iter().any(Result::is_ok) {
@@ -228,7 +240,7 @@ impl Desks {
                     }
                 });
             }
-            for (job, answer) in batch.into_iter().zip(answers) {
+            for (job, answer) in jobs.into_iter().zip(answers) {
                 job.teller.tell(answer);
             }
         }
@@ -550,13 +562,17 @@ impl Drop for Guard<'_> {
 }
 
 /// The message with the time at which it was stored (XEP-0203 section 3).
-fn delayed(frame: &Frame, domain: &str, now: u64) -> Vec<u8> {
+///
+/// # Errors
+/// If it could not be read when it comes out of the store: then it is refused instead of stored.
+fn delayed(frame: &Frame, domain: &str, now: u64) -> Result<Vec<u8>, StanzaError> {
     if frame.is_late() {
-        return frame.bytes().to_vec();
+        return Ok(frame.bytes().to_vec());
     }
     let mut child = Vec::with_capacity(96);
     delay::write(&mut Writer::new(&mut child), domain, now);
     let mut out = Vec::new();
-    append_child(frame.bytes(), frame.head(), &child, Ns::Delay, &mut out);
-    out
+    append_child(frame.bytes(), frame.head(), &child, Ns::Delay, &mut out).map_err(unreadable)?;
+    throng_core::frame::check(&out).map_err(unreadable)?;
+    Ok(out)
 }

@@ -22,7 +22,7 @@ pub(super) fn decide(frame: &Frame) -> Verdict {
         return Verdict::Store;
     }
     let content = Content::of(head, bytes);
-    if content.has(Content::NO_STORE) {
+    if content.any(Content::NO_STORE.and(Content::UNREADABLE)) {
         return Verdict::Pass;
     }
     // XEP-0085 section 5.6; what belongs to the conversation and not to the text does not change that.

@@ -20,9 +20,10 @@ mod tests;
 use std::sync::Arc;
 
 use jid::{Jid, JidRef};
-use stanza::{Addresses, PresenceType, restamp};
+use stanza::{Addresses, PresenceType, StanzaError, restamp};
 use store::roster::shown_differs;
 use store::{Changed, RosterItem, Subscription};
+use throng_core::fault::unreadable;
 use throng_core::session::flags;
 use throng_core::{Account, Effect, Effects, Frame, Node};
 use xml::{Ns, Writer};
@@ -102,15 +103,15 @@ fn write_item(w: &mut Writer<'_>, item: &RosterItem) {
     w.end();
 }
 
-/// The same stanza with other addresses.
-fn addressed(frame: &Frame, from: JidRef<'_>, to: Option<JidRef<'_>>) -> Frame {
+/// The same stanza with other addresses. What was admitted has room for two.
+fn addressed(frame: &Frame, from: JidRef<'_>, to: Option<JidRef<'_>>) -> Result<Frame, StanzaError> {
     let mut out = Vec::with_capacity(frame.bytes().len() + 64);
     let addresses = Addresses { from: Some(from.as_str()), to: to.map(|t| t.as_str()) };
-    let head = restamp(frame.bytes(), frame.head(), addresses, &mut out);
-    Frame::new(head, &out)
+    let head = restamp(frame.bytes(), frame.head(), addresses, &mut out).map_err(unreadable)?;
+    Ok(Frame::new(head, &out))
 }
 
-/// A presence without content.
+/// A presence without content. `id` is as it was written in another stanza.
 fn bare_presence(
     from: JidRef<'_>,
     to: Option<JidRef<'_>>,
@@ -119,7 +120,10 @@ fn bare_presence(
 ) -> Option<Frame> {
     Frame::build(|w| {
         w.start("presence").attr("from", from.as_str()).attr_opt("to", to.map(|t| t.as_str()));
-        w.attr_opt("id", id).attr_opt("type", ty.as_str()).end();
+        if let Some(id) = id {
+            w.attr_raw("id", id);
+        }
+        w.attr_opt("type", ty.as_str()).end();
     })
 }
 
@@ -131,7 +135,7 @@ fn send_current(account: &Account, to: JidRef<'_>, effects: &mut Effects) -> boo
         let presence = session.with(|state| state.presence.clone());
         if let Some(presence) = presence {
             let frame = addressed(&presence, session.full(), Some(to));
-            effects.route(Some(frame), session.jid.clone(), to.to_jid());
+            effects.route(frame.ok(), session.jid.clone(), to.to_jid());
         }
     });
     effects.0.len() > before

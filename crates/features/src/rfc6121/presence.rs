@@ -158,7 +158,7 @@ fn unavailable(node: &Node, session: &Arc<Session>, frame: &Frame, echo: bool, e
             continue;
         }
         let frame = addressed(frame, session.full(), Some(to.as_ref()));
-        effects.route(Some(frame), session.jid.clone(), to);
+        effects.route(frame.ok(), session.jid.clone(), to);
     }
 }
 
@@ -232,7 +232,7 @@ fn left(ctx: &mut IncomingCtx<'_>) -> Flow {
 /// Section 4.3.2.
 fn probe(ctx: &mut IncomingCtx<'_>) -> Flow {
     let (from, to) = (ctx.from, ctx.to);
-    let id = ctx.frame.head().id(ctx.frame.bytes()).map(std::borrow::Cow::into_owned);
+    let id = ctx.frame.head().raw_id(ctx.frame.bytes()).map(str::to_owned);
     let Some(account) = ctx.account else {
         return nobody_here(ctx, id);
     };

@@ -178,7 +178,10 @@ fn incoming(ctx: &mut IncomingCtx<'_>, limit: usize) -> Flow {
     let frame = if ctx.from.is_bare() && ctx.to.is_bare() {
         ctx.frame.clone()
     } else {
-        addressed(ctx.frame, from, Some(to))
+        match addressed(ctx.frame, from, Some(to)) {
+            Ok(frame) => frame,
+            Err(error) => return Flow::Stop(Verdict::Refused(error)),
+        }
     };
     let arrival = Arrival {
         node: ctx.node.clone(),
@@ -301,8 +304,8 @@ fn answer(
         send_unavailable(account, from.as_ref(), effects);
     }
     if let Some(reply) = outcome.reply {
-        let id = frame.head().id(frame.bytes());
-        let reply = bare_presence(to.as_ref(), Some(from.as_ref()), reply, id.as_deref());
+        let id = frame.head().raw_id(frame.bytes());
+        let reply = bare_presence(to.as_ref(), Some(from.as_ref()), reply, id);
         effects.route(reply, to.clone(), from.clone());
     }
     if outcome.show == Show::Available
@@ -332,14 +335,16 @@ fn kept(node: &Node, frame: &Frame, from: JidRef<'_>, to: JidRef<'_>) -> Vec<u8>
     let mut w = xml::Writer::new(&mut out);
     w.start("presence").attr("from", from.as_str()).attr("to", to.as_str());
     // An attribute may be as long as a stanza.
-    let short = |text: &std::borrow::Cow<'_, str>| text.len() <= ATTRIBUTE_BYTES;
-    w.attr_opt("id", head.id(bytes).filter(short).as_deref()).attr("type", "subscribe");
-    w.attr_opt("xml:lang", head.lang(bytes).filter(short).as_deref());
-    if bytes.len() <= REQUEST_BYTES {
-        w.raw(head.inner(bytes));
+    let short = |text: &str| text.len() <= ATTRIBUTE_BYTES;
+    w.attr("type", "subscribe");
+    if let Some(id) = head.raw_id(bytes).filter(|id| short(id)) {
+        w.attr_raw("id", id);
     }
+    w.attr_opt("xml:lang", head.lang(bytes).filter(|lang| short(lang)).as_deref());
+    let whole =
+        bytes.len() <= REQUEST_BYTES && stanza::payload::inner::write(&mut w, head, bytes, REQUEST_BYTES);
     // One and only one stamp (XEP-0203 section 3).
-    if !head.payloads().contains(xml::Ns::Delay) || bytes.len() > REQUEST_BYTES {
+    if !whole || !head.payloads().contains(xml::Ns::Delay) {
         stanza::payload::delay::write(&mut w, to.domain(), node.clock.unix_millis());
     }
     w.end();

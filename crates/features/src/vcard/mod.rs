@@ -19,7 +19,7 @@ use throng_core::Effects;
 use throng_core::fault::store_error;
 use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
-use throng_core::limits::FRAME_LIMITS;
+use throng_core::limits::PART_LIMITS;
 use xml::{Limits, Ns, Writer};
 
 /// vcard-temp.
@@ -149,7 +149,7 @@ fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, Sta
     let bytes = match element.child_elements().next() {
         Some(_) => Some(
             element
-                .alone(&Limits { element_bytes: most as u32 + 4096, ..FRAME_LIMITS })
+                .alone(&Limits { element_bytes: most as u32 + 4096, ..PART_LIMITS })
                 .map_err(|_| large())?
                 .into_owned(),
         ),

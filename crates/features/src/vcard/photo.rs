@@ -120,7 +120,7 @@ fn with(frame: &Frame, hash: Option<&Hash>, given: &Given) -> Option<Frame> {
         }
         None => {
             let head = stanza::append_child(frame.bytes(), frame.head(), &child, Ns::VCardUpdate, &mut out);
-            Some(Frame::new(head, &out))
+            head.ok().map(|head| Frame::new(head, &out))
         }
     }
 }

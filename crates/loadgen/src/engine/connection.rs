@@ -21,8 +21,7 @@ use crate::plan::{Security, Step, Transport};
 use crate::socket::{Options, ReadEnd, Socket};
 
 /// What one element may be: rosters of thousands of contacts come in one.
-pub(super) const LIMITS: Limits =
-    Limits { element_bytes: 16 << 20, depth: 64, attributes: 64, prefixes: 32, name_bytes: 256 };
+pub(super) const LIMITS: Limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
 /// Bytes that wait for a socket before further things that are due are left out.
 pub(super) const FULL: usize = 64 << 10;
 /// How long a peer has to end its stream after ours, seconds.

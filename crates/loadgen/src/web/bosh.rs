@@ -8,8 +8,7 @@ use std::io::Write as _;
 
 use xml::{Limits, Reader, Scan, Scanner};
 
-const LIMITS: Limits =
-    Limits { element_bytes: 16 << 20, depth: 64, attributes: 64, prefixes: 32, name_bytes: 256 };
+const LIMITS: Limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

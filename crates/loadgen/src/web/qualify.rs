@@ -8,8 +8,7 @@
 
 use xml::{Limits, Scan, Scanner};
 
-const LIMITS: Limits =
-    Limits { element_bytes: 16 << 20, depth: 64, attributes: 64, prefixes: 32, name_bytes: 256 };
+const LIMITS: Limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
 
 /// Gives each whole element of `text` to `each`, in two parts: what stands before the declaration that is put in, and
 /// what behind it; both parts together are the element. Returns how many bytes are done with.

@@ -50,6 +50,7 @@ conditions! {
     BadRequest = "bad-request",
     HostUnknown = "host-unknown",
     ImproperAddressing = "improper-addressing",
+    InternalServerError = "internal-server-error",
     ItemNotFound = "item-not-found",
     OtherRequest = "other-request",
     PolicyViolation = "policy-violation",
@@ -83,8 +84,8 @@ pub(super) struct Cut {
     pub(super) error: Option<Condition>,
 }
 
-/// Our own output may be as long as it likes.
-const OWN: Limits = Limits { element_bytes: u32::MAX >> 1, ..Limits::DEFAULT };
+/// Our own output may be as long and as deep as it likes: a stanza that was admitted may have been wrapped several times.
+const OWN: Limits = Limits { depth: u8::MAX, ..Limits::CEILING };
 
 /// Appends the elements in `text` to `out`, each with a default namespace.
 pub(super) fn cut(text: &[u8], out: &mut Vec<u8>) -> Cut {
@@ -100,15 +101,25 @@ pub(super) fn cut(text: &[u8], out: &mut Vec<u8>) -> Cut {
         if here.starts_with(b"<?xml") {
             at += here.windows(2).position(|pair| pair == b"?>").map_or(here.len(), |end| end + 2);
         } else if here.starts_with(b"<stream:stream") {
-            let Some(end) = tag_end(here, 0) else { return cut };
+            let Some(end) = tag_end(here, 0) else {
+                (cut.closed, cut.error) = (true, Some(Condition::InternalServerError));
+                return cut;
+            };
             cut.opened = Some(opening(&here[..end]));
             at += end;
         } else if here.starts_with(b"</stream:stream") {
             cut.closed = true;
             return cut;
         } else {
-            // Nobody but ourselves wrote it; what is no element would be a mistake of the server.
-            let Ok(Scan::Element { end, .. }) = scanner.scan(here, &OWN) else { return cut };
+            let end = match scanner.scan(here, &OWN) {
+                Ok(Scan::Element { end, .. }) => end,
+                // Nobody but ourselves wrote it, so this is a mistake of the server. What cannot be sent ends the session:
+                // left out, it would take what follows with it, and nobody would know.
+                _ => {
+                    (cut.closed, cut.error) = (true, Some(Condition::InternalServerError));
+                    return cut;
+                }
+            };
             element(&here[..end], out, &mut cut);
             at += end;
         }
@@ -116,7 +127,7 @@ pub(super) fn cut(text: &[u8], out: &mut Vec<u8>) -> Cut {
 }
 
 fn opening(tag: &[u8]) -> (String, String) {
-    let Ok(start) = Reader::open_tag(tag, &Limits::DEFAULT) else { return Default::default() };
+    let Ok(start) = Reader::open_tag(tag, &Limits::CEILING) else { return Default::default() };
     let get = |name| start.attr(name).map(|attr| attr.value().into_owned()).unwrap_or_default();
     (get("from"), get("id"))
 }
@@ -279,7 +290,7 @@ fn put(out: &mut Vec<u8>, name: &str, value: u64) {
     let mut rest = value;
     loop {
         at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
+        digits[at] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
         rest /= 10;
         if rest == 0 {
             break;

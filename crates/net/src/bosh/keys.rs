@@ -58,7 +58,7 @@ pub(super) fn read(text: &str) -> Option<Key> {
     for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
         let [high, low] = digits else { return None };
         let digit = |d: u8| char::from(d).to_digit(16);
-        *byte = (digit(*high)? << 4 | digit(*low)?) as u8;
+        *byte = u8::try_from(digit(*high)? << 4 | digit(*low)?).ok()?;
     }
     Some(key)
 }

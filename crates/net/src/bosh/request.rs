@@ -197,11 +197,16 @@ pub(super) enum Item {
 /// Bytes in front of an item: its length, and what it is in the two highest bits.
 pub(super) const ITEM: usize = 4;
 
-/// Adds an item to those that the stream has not read. `bytes` are fewer than 2^30.
-pub(super) fn push(items: &mut Vec<u8>, item: Item, bytes: &[u8]) {
-    let word = (item as u32) << 30 | bytes.len() as u32;
+/// Adds an item to those that the stream has not read. False, and nothing is added, if it has 2^30 bytes or more, which no body
+/// may have.
+pub(super) fn push(items: &mut Vec<u8>, item: Item, bytes: &[u8]) -> bool {
+    let Some(length) = u32::try_from(bytes.len()).ok().filter(|length| length >> 30 == 0) else {
+        return false;
+    };
+    let word = (item as u32) << 30 | length;
     items.extend_from_slice(&word.to_le_bytes());
     items.extend_from_slice(bytes);
+    true
 }
 
 /// The first item and its length; its bytes follow [`ITEM`] others.
@@ -241,15 +246,18 @@ fn items(rest: &[u8], tag: &Start<'_>, limits: &Limits, most: usize) -> Result<V
                 scope = Some(inner_scope(tag, &limits)?);
             }
         }
-        match &scope {
+        let fits = match &scope {
             None => push(&mut out, Item::Element, element),
             Some(scope) => {
                 let left = most.saturating_sub(out.len() + ITEM);
                 let limits = Limits { element_bytes: u32::try_from(left).unwrap_or(u32::MAX >> 2), ..limits };
                 portable.clear();
                 xml::normalise(element, scope, &limits, &mut portable)?;
-                push(&mut out, Item::Element, &portable);
+                push(&mut out, Item::Element, &portable)
             }
+        };
+        if !fits {
+            return Err(xml::Error::TooLarge.into());
         }
         at += end;
     }

@@ -45,6 +45,7 @@ impl Hasher for Random {
             self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
         }
     }
+    #[allow(clippy::cast_possible_truncation, reason = "the low half of a random number is one")]
     fn write_u128(&mut self, sid: u128) {
         self.0 = sid as u64;
     }
@@ -160,11 +161,14 @@ impl Sessions {
     ) -> Result<Session, Bad> {
         let rid = request.rid.filter(|rid| may_begin(*rid)).ok_or(Bad::Form)?;
         let within = |name, most: u32| {
-            request.count(name).map(|asked| asked.map_or(most, |asked| asked.min(u64::from(most)) as u32))
+            let at_most = |asked| u32::try_from(asked).map_or(most, |asked| asked.min(most));
+            request.count(name).map(|asked| asked.map_or(most, at_most))
         };
         let wait = within("wait", settings.max_wait)?;
         let hold = match request.count("hold")? {
-            Some(asked) => asked.min(u64::from(settings.max_hold)) as u8,
+            Some(asked) => {
+                u8::try_from(asked).map_or(settings.max_hold, |asked| asked.min(settings.max_hold))
+            }
             None => settings.max_hold.min(1),
         };
         let newkey = request.newkey.map(|text| keys::read(text).ok_or(Bad::Form)).transpose()?;

@@ -68,6 +68,7 @@ impl Alarms {
         }
     }
 
+    #[allow(clippy::cast_possible_truncation, reason = "the low bits choose as well")]
     fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Arc<Bell>>> {
         &self.shards[id as usize % SHARDS]
     }

@@ -102,11 +102,11 @@ impl Chunk {
             && self.place != Place::Done
         {
             if self.place == Place::Data {
-                let count = (self.size as usize).min(input.len() - at);
-                append(body, input.get(at..at + count).unwrap_or_default(), limit)?;
-                // At most the size, which is a u32.
-                self.size -= count as u32;
-                at += count;
+                let count = u32::try_from(input.len() - at).map_or(self.size, |rest| rest.min(self.size));
+                let data = input.get(at..).and_then(|rest| rest.get(..count as usize)).unwrap_or_default();
+                append(body, data, limit)?;
+                self.size -= count;
+                at += count as usize;
                 if self.size == 0 {
                     self.place = Place::DataCr;
                 }

@@ -377,7 +377,8 @@ impl<S: Site> Connection<S> {
         self.seen = 0;
         if let Length::Known(length) = request.length {
             // Asked again for what is behind the head: it is usually there already.
-            let length = length as usize;
+            // Below the limit, which was asked before.
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
             let rest = match length {
                 0 => Some(&[][..]),
                 _ => stream.unread(lent).get(..length),

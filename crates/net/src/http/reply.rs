@@ -145,7 +145,9 @@ impl std::fmt::Display for Date {
         let day = of_year - (153 * month + 2) / 5 + 1;
         let month = if month < 10 { month + 2 } else { month - 10 };
         let year = era * 400 + year + u64::from(month < 2);
-        let name = |names: &[&'static str], at: u64| names.get(at as usize).copied().unwrap_or_default();
+        let name = |names: &[&'static str], at: u64| {
+            usize::try_from(at).ok().and_then(|at| names.get(at)).copied().unwrap_or_default()
+        };
         let (hour, minute) = (second / 3600, second / 60 % 60);
         write!(f, "{}, {day:02} {} {year:04} ", name(&DAYS, days % 7), name(&MONTHS, month))?;
         write!(f, "{hour:02}:{minute:02}:{:02} GMT", second % 60)

@@ -211,7 +211,7 @@ impl Shared {
         let limits = if self.is(AUTHENTICATED) { self.port.limits } else { self.port.early_limits };
         let Framing::WebSocket(socket) = &mut self.framing else { return Ok(None) };
         let found = socket.scan(lent, &limits);
-        self.queued = lent.output.len() as u32;
+        self.queued = scratch::length(&lent.output);
         match found {
             Ok(Some(Found::Eof)) => {
                 self.ended();
@@ -228,7 +228,7 @@ impl Shared {
     pub(crate) fn encode(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
         if let Framing::WebSocket(socket) = &mut self.framing {
             let done = socket.encode(lent);
-            self.queued = lent.output.len() as u32;
+            self.queued = scratch::length(&lent.output);
             return done;
         }
         Ok(())
@@ -238,7 +238,7 @@ impl Shared {
     pub(crate) fn farewell(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
         if let Framing::WebSocket(socket) = &mut self.framing {
             let done = socket.farewell(lent);
-            self.queued = lent.output.len() as u32;
+            self.queued = scratch::length(&lent.output);
             return done;
         }
         Ok(())
@@ -295,7 +295,7 @@ impl Shared {
         }
         lent.output.extend_from_slice(bytes);
         // Below `unsent_bytes`, which is a u32.
-        self.queued += bytes.len() as u32;
+        self.queued = self.queued.saturating_add(scratch::length(bytes));
     }
 
     pub(crate) fn has_queued(&self) -> bool {

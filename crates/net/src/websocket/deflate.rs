@@ -45,7 +45,7 @@ pub(crate) fn deflate(parts: [&[u8]; 3], out: &mut Vec<u8>) -> bool {
                 if state.compress_vec(part, out, flush).is_err() {
                     return false;
                 }
-                part = part.get((state.total_in() - before) as usize..).unwrap_or_default();
+                part = part.get(progress(before, state.total_in())..).unwrap_or_default();
                 // Room that was not used shows that nothing is left to come out.
                 if part.is_empty() && out.len() < out.capacity() {
                     break;
@@ -56,6 +56,11 @@ pub(crate) fn deflate(parts: [&[u8]; 3], out: &mut Vec<u8>) -> bool {
     });
     out.truncate(if done { out.len() - TAIL.len() } else { begin });
     done
+}
+
+/// How many bytes of a slice were taken in between two counts.
+fn progress(before: u64, after: u64) -> usize {
+    usize::try_from(after.saturating_sub(before)).unwrap_or(usize::MAX)
 }
 
 /// Puts the decompressed message into `out` (cleared first), at most `limit` bytes.
@@ -72,7 +77,7 @@ pub(crate) fn inflate(message: &[u8], limit: usize, out: &mut Vec<u8>) -> Result
                 out.reserve(STEP.min(limit + 1 - out.len()));
                 let (taken, made) = (state.total_in(), out.len());
                 let status = state.decompress_vec(part, out, FlushDecompress::None);
-                let taken = (state.total_in() - taken) as usize;
+                let taken = progress(taken, state.total_in());
                 part = part.get(taken..).unwrap_or_default();
                 match status {
                     // A last block, which section 7.2.3.4 allows; the empty block behind it does not count.

@@ -120,11 +120,11 @@ pub(crate) fn turned(mut key: [u8; 4], count: usize) -> [u8; 4] {
 /// Appends the header of an unfragmented frame from the server, which has no mask (section 5.1).
 pub(crate) fn header(opcode: u8, deflated: bool, length: usize, out: &mut Vec<u8>) {
     out.push(FIN | if deflated { RSV1 } else { 0 } | opcode);
-    match length {
-        0..=125 => out.push(length as u8),
-        126..=0xFFFF => {
+    match (u8::try_from(length), u16::try_from(length)) {
+        (Ok(short @ 0..=125), _) => out.push(short),
+        (_, Ok(medium)) => {
             out.push(126);
-            out.extend_from_slice(&(length as u16).to_be_bytes());
+            out.extend_from_slice(&medium.to_be_bytes());
         }
         _ => {
             out.push(127);

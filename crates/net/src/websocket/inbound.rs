@@ -149,7 +149,9 @@ impl Inbound {
                 continue;
             }
             // At most 125, which `Header::read` has checked.
-            let end = header.size + header.length as usize;
+            let length =
+                u8::try_from(header.length).map_err(|_| Violation::protocol("a long control frame"))?;
+            let end = header.size + usize::from(length);
             let Some(sent) = raw.get(header.size..end) else {
                 self.close_gap(input);
                 return Ok(Step::More);
@@ -160,7 +162,7 @@ impl Inbound {
             frame::mask(payload, header.key);
             let step = match header.opcode {
                 CLOSE => Some(Step::Closed(frame::close_code(payload)?)),
-                PING => Some(Step::Ping(bytes, header.length as u8)),
+                PING => Some(Step::Ping(bytes, length)),
                 // A pong that nobody asked for is fine (RFC 6455 section 5.5.3).
                 _ => None,
             };
@@ -177,7 +179,7 @@ impl Inbound {
             input.consume(count);
         } else {
             // Below the size of a buffer; a read is at most 64 kB.
-            self.gap += count as u32;
+            self.gap = self.gap.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
         }
     }
 
@@ -197,10 +199,8 @@ impl Inbound {
             return Err(Violation::protocol("compression was not agreed on").into());
         }
         let room = self.limit.min(limits.element_bytes) - self.ready.min(self.limit);
-        if header.length > u64::from(room) {
-            return Err(xml::Error::TooLarge.into());
-        }
-        self.remaining = header.length as u32;
+        let length = u32::try_from(header.length).ok().filter(|length| *length <= room);
+        self.remaining = length.ok_or(xml::Error::TooLarge)?;
         self.key = header.key;
         self.state = self.state & !LAST | FRAME | MESSAGE;
         self.state |= if header.last { LAST } else { 0 } | if header.deflated { DEFLATED } else { 0 };
@@ -211,14 +211,15 @@ impl Inbound {
     fn take_payload(&mut self, input: &mut Input) {
         let (to, from) = (self.ready as usize, (self.ready + self.gap) as usize);
         let data = input.data_mut();
-        let count = data.len().saturating_sub(from).min(self.remaining as usize);
+        let arrived = u32::try_from(data.len().saturating_sub(from)).unwrap_or(u32::MAX).min(self.remaining);
+        let count = arrived as usize;
         if self.gap > 0 {
             data.copy_within(from..from + count, to);
         }
         frame::mask(data.get_mut(to..to + count).unwrap_or_default(), self.key);
         self.key = frame::turned(self.key, count);
-        self.ready += count as u32;
-        self.remaining -= count as u32;
+        self.ready += arrived;
+        self.remaining -= arrived;
     }
 
     fn close_gap(&mut self, input: &mut Input) {

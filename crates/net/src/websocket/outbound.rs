@@ -8,6 +8,7 @@
 //! The trap: text may arrive in parts, and an element without its end waits here in `tail` until the rest comes. Everything
 //! else waits in the lent output, where a part of it may be frames already.
 
+use crate::scratch;
 use crate::websocket::deflate::{WORTH, deflate};
 use crate::websocket::frame::{self, CLOSE, PONG, TEXT};
 use crate::websocket::tag;
@@ -114,7 +115,7 @@ impl Outbound {
             output.extend_from_slice(spare);
         }
         // The port's limit of what may wait is a u32.
-        self.framed = output.len() as u32;
+        self.framed = scratch::length(output);
         done.map(drop)
     }
 
@@ -126,10 +127,10 @@ impl Outbound {
         if self.pong != 0 {
             output.truncate(self.pong as usize - 1);
         }
-        self.pong = output.len() as u32 + 1;
+        self.pong = scratch::length(output).saturating_add(1);
         frame::header(PONG, false, payload.len(), output);
         output.extend_from_slice(payload);
-        self.framed = output.len() as u32;
+        self.framed = scratch::length(output);
         self.urgent = true;
     }
 
@@ -140,7 +141,7 @@ impl Outbound {
         }
         frame::header(CLOSE, false, 2, output);
         output.extend_from_slice(&code.unwrap_or(self.code).to_be_bytes());
-        self.framed = output.len() as u32;
+        self.framed = scratch::length(output);
         (self.ended, self.urgent) = (true, true);
         self.tail = Vec::new();
     }
@@ -246,7 +247,7 @@ impl Outbound {
                     frame::header(TEXT, true, made.len(), out);
                     out.extend_from_slice(made);
                 }
-                crate::scratch::empty(made);
+                scratch::empty(made);
                 good
             });
             if done {

@@ -7,6 +7,7 @@
 
 use super::net::websocket::{Accepted, Handshake, Settings, Version, accept};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,6 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use xml::{Limits, Scan, Scanner};
 
 const FRAMING: &str = "urn:ietf:params:xml:ns:xmpp-framing";
+
+thread_local! {
+    /// The documents that came from servers, as they came, for a test that wants to read them itself.
+    pub static DOCUMENTS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
 
 /// What the server agrees on with a client that offers everything.
 pub fn accepted(settings: &Settings) -> Accepted {
@@ -191,6 +197,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Framed<I> {
             };
             self.incoming.drain(..size);
             let text = String::from_utf8(payload).unwrap();
+            if !text.is_empty() {
+                DOCUMENTS.with_borrow_mut(|all| all.iter_mut().for_each(|all| all.push(text.clone())));
+            }
             let tcp = if text.starts_with("<close ") {
                 "</stream:stream>".to_owned()
             } else if let Some(rest) = text.strip_prefix(&format!("<open xmlns='{FRAMING}'")) {

@@ -34,7 +34,7 @@ impl Connection {
         }
         let refuse =
             |error: &StanzaError| Ok(Did::Said(error.reply(bytes, &head, None, None).unwrap_or_default()));
-        let Some(id) = head.id(bytes) else {
+        let Some(id) = head.raw_id(bytes) else {
             return refuse(&StanzaError::new(StanzaCondition::BadRequest).text("an iq needs an id"));
         };
         let client = xml::Scope::client();
@@ -54,7 +54,7 @@ impl Connection {
             Ok(session) => {
                 let mut out = Vec::with_capacity(192);
                 let mut w = Writer::new(&mut out);
-                w.start("iq").attr("type", "result").attr("id", &id);
+                w.start("iq").attr("type", "result").attr_raw("id", id);
                 w.start("bind").ns(Ns::Bind).leaf("jid", session.full().as_str()).end().end();
                 Ok(Did::Bound(session, out))
             }

@@ -54,7 +54,7 @@ impl BindRequest {
 /// An element as handlers get it: by itself. One that leans on prefixes from outside would lose them, and is left out.
 pub(super) fn alone(element: xml::Node<'_>) -> Option<Vec<u8>> {
     let scope = Scope::client();
-    let tree = Tree::parse(element.raw(), &scope, &xml::Limits::DEFAULT).ok()?;
+    let tree = Tree::parse(element.raw(), &scope, &xml::Limits::CEILING).ok()?;
     element.ns().filter(|ns| tree.root().is(element.name(), *ns))?;
     Some(element.raw().to_vec())
 }
@@ -123,7 +123,7 @@ impl Connection {
         for (ns, name, bytes) in &request.inline {
             if matches!((ns, name.as_str()), (Ns::Sm3 | Ns::Sm2, "enable"))
                 && session.account.host().management.is_some()
-                && let Ok(tree) = Tree::parse(bytes, &Scope::client(), &xml::Limits::DEFAULT)
+                && let Ok(tree) = Tree::parse(bytes, &Scope::client(), &xml::Limits::CEILING)
             {
                 inner.extend(sm::enable(&session, tree.root()));
             } else if let Some(handler) = session.account.host().elements.inline(*ns, name) {

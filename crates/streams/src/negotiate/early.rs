@@ -80,10 +80,8 @@ fn reply(answer: &IqAnswer, bytes: &[u8], head: &Head, domain: &str) -> Vec<u8> 
         Ok(payload) => {
             let mut out = Vec::with_capacity(payload.len() + 96);
             let mut w = Writer::new(&mut out);
-            w.start("iq")
-                .attr("type", "result")
-                .attr("from", domain)
-                .attr_opt("id", head.id(bytes).as_deref());
+            w.start("iq").attr("type", "result").attr("from", domain);
+            w.attr_raw("id", head.raw_id(bytes).unwrap_or_default());
             w.raw(payload).end();
             out
         }

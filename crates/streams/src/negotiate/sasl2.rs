@@ -157,7 +157,7 @@ impl Connection {
         let resume = state.request.as_mut().and_then(|r| r.resume.take());
         if let (Some(bytes), Some(identity)) = (resume, &state.identity) {
             let scope = xml::Scope::client();
-            if let Ok(tree) = Tree::parse(&bytes, &scope, &xml::Limits::DEFAULT) {
+            if let Ok(tree) = Tree::parse(&bytes, &scope, &xml::Limits::CEILING) {
                 let resumed = sm::resume(&node, &identity.host, identity.jid.as_ref(), tree.root());
                 state.work = Some(Box::pin(async move { Ready::Resume(resumed.await) }));
                 return Ok(Did::Waits);

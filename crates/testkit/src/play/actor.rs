@@ -203,7 +203,7 @@ impl Actor {
     }
 
     async fn listen(&mut self) -> Result<Heard, String> {
-        let limits = Limits { element_bytes: 16 << 20, ..Limits::DEFAULT };
+        let limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
         loop {
             let found = self
                 .scanner

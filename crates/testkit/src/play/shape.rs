@@ -29,7 +29,7 @@ impl Shape {
     /// The elements of a text.
     pub(super) fn read_all(text: &str) -> Result<Vec<Shape>, String> {
         let whole = format!("<all xmlns='jabber:client' xmlns:play='{PLAY}'>{text}</all>");
-        let (scope, limits) = (Scope::client(), Limits { element_bytes: 16 << 20, ..Limits::DEFAULT });
+        let (scope, limits) = (Scope::client(), Limits { element_bytes: 17 << 20, ..Limits::CEILING });
         let tree = Tree::parse(whole.as_bytes(), &scope, &limits)
             .map_err(|error| format!("the XML below cannot be read ({error})"))?;
         let all = Shape::of(&tree.root());

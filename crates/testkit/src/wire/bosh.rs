@@ -18,6 +18,8 @@ use stanza::stream::Opening;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use xml::{Limits, Reader, Scan, Scanner};
 
+use super::websocket::DOCUMENTS;
+
 const NS: &str = "http://jabber.org/protocol/httpbind";
 /// Requests under way at a time.
 const REQUESTS: usize = 2;
@@ -70,7 +72,7 @@ impl Posted {
                 self.scanner.restart();
             }
             let wrong = |error| io::Error::new(io::ErrorKind::InvalidInput, format!("{error}"));
-            let limits = Limits { element_bytes: 16 << 20, ..Limits::DEFAULT };
+            let limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
             let done = match self.scanner.scan(&self.written, &limits).map_err(wrong)? {
                 Scan::More { skip } => {
                     self.written.drain(..skip);
@@ -129,7 +131,7 @@ impl Posted {
         }
         match self.pieces.pop_front() {
             Some(Piece::Open(tag)) => {
-                let opening = Opening::read(tag.as_bytes(), &Limits::DEFAULT).unwrap_or_default();
+                let opening = Opening::read(tag.as_bytes(), &Limits::CEILING).unwrap_or_default();
                 let attr = |name: &str, value: Option<String>| {
                     value.map(|value| format!(" {name}='{value}'")).unwrap_or_default()
                 };
@@ -166,9 +168,10 @@ impl Posted {
 
     /// Makes a piece of the document out of an answer.
     fn answered(&mut self, text: &str) {
+        DOCUMENTS.with_borrow_mut(|all| all.iter_mut().for_each(|all| all.push(text.to_owned())));
         let end = text.find('>').map_or(text.len(), |end| end + 1);
         let tag = text[..end].strip_suffix("/>").map_or(text[..end].to_owned(), |tag| format!("{tag}>"));
-        let start = Reader::open_tag(tag.as_bytes(), &Limits::DEFAULT).expect("an answer is XML");
+        let start = Reader::open_tag(tag.as_bytes(), &Limits::CEILING).expect("an answer is XML");
         let get = |name: &str| start.attr(name).map(|attr| attr.value().into_owned());
         if let Some(sid) = get("sid") {
             self.sid = Some(sid);
@@ -183,7 +186,7 @@ impl Posted {
             self.said.extend(header);
         }
         let mut scanner = Scanner::fragment();
-        let limits = Limits { element_bytes: u32::MAX >> 1, ..Limits::DEFAULT };
+        let limits = Limits { depth: u8::MAX, ..Limits::CEILING };
         let mut rest = payload;
         while let Ok(Scan::Element { end, .. }) = scanner.scan(rest.as_bytes(), &limits) {
             self.said.extend(rest[..end].replacen(" xmlns='jabber:client'", "", 1).bytes());

@@ -50,7 +50,7 @@ impl Seen {
         } else {
             self.0.clone()
         };
-        let limits = Limits { element_bytes: 16 << 20, ..Limits::DEFAULT };
+        let limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
         let tree = Tree::parse(text.as_bytes(), &scope, &limits)
             .unwrap_or_else(|error| panic!("the server said what is no element ({error}): {text}"));
         question(tree.root())
@@ -173,7 +173,7 @@ impl Client {
     }
 
     async fn hear_patiently(&mut self) -> Heard {
-        let limits = Limits { element_bytes: 16 << 20, ..Limits::DEFAULT };
+        let limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
         loop {
             let found = self.scanner.scan(&self.input, &limits).expect("the server speaks XML");
             let text = |from: usize, to: usize| {

@@ -13,4 +13,4 @@ use net;
 #[path = "../../../net/tests/support/framed.rs"]
 mod framed;
 
-pub(crate) use framed::{Framed, accepted};
+pub(crate) use framed::{DOCUMENTS, Framed, accepted};
