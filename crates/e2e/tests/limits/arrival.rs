@@ -13,7 +13,7 @@ use throng_core::Limits;
 use crate::stanza::{Shape, shapes};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     Tcp,
     WebSocket,
     Bosh,
@@ -21,39 +21,39 @@ enum Way {
 
 #[tokio::test]
 async fn over_tcp() {
-    every_shape_arrives_or_is_refused(Way::Tcp).await;
+    Box::pin(every_shape_arrives_or_is_refused(Way::Tcp)).await;
 }
 
 #[tokio::test]
 async fn over_websocket() {
-    every_shape_arrives_or_is_refused(Way::WebSocket).await;
+    Box::pin(every_shape_arrives_or_is_refused(Way::WebSocket)).await;
 }
 
 #[tokio::test]
 async fn over_bosh() {
-    every_shape_arrives_or_is_refused(Way::Bosh).await;
+    Box::pin(every_shape_arrives_or_is_refused(Way::Bosh)).await;
 }
 
 /// Who is on stage.
-struct Stage {
+pub(crate) struct Stage {
     way: Way,
-    wire: Wire,
+    pub(crate) wire: Wire,
     expat: Expat,
-    romeo: Client,
+    pub(crate) romeo: Client,
     phone: Client,
     juliet: Client,
-    chamber: Client,
+    pub(crate) chamber: Client,
 }
 
 /// What a client heard, and whether its stream is over.
-struct Heard1 {
-    all: Vec<String>,
-    over: bool,
+pub(crate) struct Got {
+    pub(crate) all: Vec<String>,
+    pub(crate) over: bool,
 }
 
-impl Heard1 {
+impl Got {
     /// Elements with this text.
-    fn with<'a>(&'a self, part: &'a str) -> impl Iterator<Item = &'a String> {
+    pub(crate) fn with<'a>(&'a self, part: &'a str) -> impl Iterator<Item = &'a String> {
         self.all.iter().filter(move |one| one.contains(part))
     }
 }
@@ -67,7 +67,7 @@ async fn available(wire: &Wire, user: &str, resource: &str) -> Client {
 }
 
 impl Stage {
-    async fn new(way: Way) -> Stage {
+    pub(crate) async fn new(way: Way) -> Stage {
         // Time stands still, so no rate may end.
         let limits = Limits {
             stanzas_per_second: 0,
@@ -107,15 +107,25 @@ impl Stage {
         stage
     }
 
+    pub(crate) fn phone(&mut self) -> &mut Client {
+        &mut self.phone
+    }
+    pub(crate) fn juliet(&mut self) -> &mut Client {
+        &mut self.juliet
+    }
+    pub(crate) fn chamber(&mut self) -> &mut Client {
+        &mut self.chamber
+    }
+
     /// Reads everything that waits for a client with expat as well.
-    async fn hear(&mut self, which: fn(&mut Stage) -> &mut Client) -> Heard1 {
+    pub(crate) async fn hear(&mut self, which: fn(&mut Stage) -> &mut Client) -> Got {
         let client = which(self);
         let heard = hear(client).await;
         self.judge(&heard);
         heard
     }
 
-    fn judge(&mut self, heard: &Heard1) {
+    pub(crate) fn judge(&mut self, heard: &Got) {
         for one in &heard.all {
             let document = format!(
                 "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>{one}</stream:stream>"
@@ -131,20 +141,20 @@ impl Stage {
 }
 
 /// Everything up to the answer to a request, or to the end of the stream.
-async fn hear(client: &mut Client) -> Heard1 {
+pub(crate) async fn hear(client: &mut Client) -> Got {
     let _ = client.try_send("<iq type='get' id='sync'><nothing xmlns='urn:example:nothing'/></iq>").await;
     let mut all = Vec::new();
     loop {
         match client.hear().await {
-            Heard::Element(seen) if seen.0.contains("id='sync'") => return Heard1 { all, over: false },
+            Heard::Element(seen) if seen.0.contains("id='sync'") => return Got { all, over: false },
             Heard::Element(seen) => all.push(seen.0),
             Heard::Header(_) | Heard::Close => {}
-            Heard::Eof => return Heard1 { all, over: true },
+            Heard::Eof => return Got { all, over: true },
         }
     }
 }
 
-fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     if text.len() < 4000 {
         return text.to_owned();
     }
@@ -201,8 +211,8 @@ async fn send(stage: &mut Stage, shape: &Shape, road: &Road, id: &str, stanza: &
     let case = case();
     let _ = stage.romeo.try_send(stanza).await;
     let romeo = stage.hear(|s| &mut s.romeo).await;
-    let (juliet, chamber) = (stage.hear(|s| &mut s.juliet).await, stage.hear(|s| &mut s.chamber).await);
-    let phone = stage.hear(|s| &mut s.phone).await;
+    let (juliet, chamber) = (stage.hear(Stage::juliet).await, stage.hear(Stage::chamber).await);
+    let phone = stage.hear(Stage::phone).await;
     assert!(!juliet.over && !chamber.over && !phone.over, "a bystander's stream is over: {case}");
     if romeo.over {
         assert!(!shape.is_allowed(road.payload), "what is within the limits ended the stream: {case}");
@@ -213,9 +223,9 @@ async fn send(stage: &mut Stage, shape: &Shape, road: &Road, id: &str, stanza: &
         assert!(juliet.with(id).next().is_none(), "refused and delivered: {case}");
         stage.romeo = available(&stage.wire, "romeo", "orchard").await;
         stage.hear(|s| &mut s.romeo).await;
-        stage.hear(|s| &mut s.phone).await;
-        stage.hear(|s| &mut s.juliet).await;
-        stage.hear(|s| &mut s.chamber).await;
+        stage.hear(Stage::phone).await;
+        stage.hear(Stage::juliet).await;
+        stage.hear(Stage::chamber).await;
         return false;
     }
     assert!(shape.is_allowed(road.payload), "what is above a limit was admitted: {case}");
@@ -223,7 +233,7 @@ async fn send(stage: &mut Stage, shape: &Shape, road: &Road, id: &str, stanza: &
     match (road.name, road.to) {
         ("message", "juliet@example.com/balcony") => {
             assert!(!error && juliet.with(id).count() == 1, "not delivered: {case}");
-            let copy = |heard: &Heard1, way: &str| heard.with(id).filter(|one| one.contains(way)).count();
+            let copy = |heard: &Got, way: &str| heard.with(id).filter(|one| one.contains(way)).count();
             assert_eq!(copy(&chamber, "<received "), 1, "no copy for the recipient's other resource: {case}");
             assert_eq!(copy(&phone, "<sent "), 1, "no copy for the sender's other resource: {case}");
         }

@@ -14,5 +14,6 @@
 extern crate xml as throng_xml;
 
 mod arrival;
+mod late;
 mod names;
 mod stanza;

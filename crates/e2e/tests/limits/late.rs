@@ -1,0 +1,99 @@
+//! Stanzas at the limits for a client that has lost its connection (XEP-0198): they wait, and come when it resumes its stream,
+//! or go to another resource with the time at which they were sent (XEP-0203).
+//!
+//! Left out: other transports, where the same bytes leave as in `arrival`. The trap: what waits is bounded in bytes, so few large
+//! stanzas may wait at a time.
+
+use sasl::Mechanism;
+use testkit::wire::{self, Client, Heard, PASSWORD};
+
+use crate::arrival::{Got, Stage, Way, hear, short};
+use crate::stanza::{Shape, shapes};
+
+/// Stanzas that wait together.
+const TOGETHER: usize = 3;
+
+#[tokio::test]
+async fn what_waits_for_a_lost_stream_comes_when_it_is_resumed() {
+    Box::pin(every_shape_waits(true)).await;
+}
+
+#[tokio::test]
+async fn what_waited_in_vain_goes_to_another_resource_with_its_time() {
+    Box::pin(every_shape_waits(false)).await;
+}
+
+/// Everything up to the last of `messages`. More than some bytes are only sent when others were acknowledged.
+async fn acknowledged(client: &mut Client, messages: usize) -> Got {
+    let mut got = Got { all: Vec::new(), over: false };
+    let mut stanzas = 0;
+    while got.with("<message").count() < messages {
+        let seen = client.element().await;
+        if seen.name() == "r" {
+            client.send(format!("<a xmlns='urn:xmpp:sm:3' h='{stanzas}'/>")).await;
+        } else if seen.name() != "resumed" {
+            stanzas += 1;
+            got.all.push(seen.0);
+        }
+    }
+    got
+}
+
+async fn every_shape_waits(resumes: bool) {
+    const PAYLOAD: &str = "<body>x{}</body>";
+    let mut stage = Stage::new(Way::Tcp).await;
+    let allowed: Vec<_> = shapes().into_iter().filter(|shape| shape.is_allowed(PAYLOAD)).collect();
+    assert!(allowed.len() > 100, "{} shapes", allowed.len());
+    for (number, some) in allowed.chunks(TOGETHER).enumerate() {
+        let mut lost = stage.wire.login("juliet", "lost").await;
+        lost.send("<enable xmlns='urn:xmpp:sm:3' resume='true' max='60'/>").await;
+        let enabled = lost.element().await;
+        let previous = enabled.attr("id").expect("a stream that can be resumed");
+        drop(lost);
+        wire::settle().await;
+        let ids: Vec<(String, &Shape)> =
+            some.iter().enumerate().map(|(at, shape)| (format!("w{number}n{at}"), shape)).collect();
+        for (id, shape) in &ids {
+            let message = shape.write("message", "juliet@example.com/lost", id, "chat", PAYLOAD);
+            stage
+                .romeo
+                .send(message.unwrap_or_else(|| format!("<message id='{id}' to='juliet@example.com/lost'/>")))
+                .await;
+        }
+        let romeo = stage.hear(|s| &mut s.romeo).await;
+        assert!(!romeo.over && romeo.with(" type='error'").next().is_none(), "{ids:?}");
+        // What the others get as copies. Who does not read while time passes loses the stream.
+        for which in [Stage::phone, Stage::juliet, Stage::chamber] {
+            stage.hear(which).await;
+        }
+        let heard = if resumes {
+            let mut again = stage.wire.connect();
+            again.open().await;
+            again.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.expect("a login");
+            again.open().await;
+            again.send(format!("<resume xmlns='urn:xmpp:sm:3' previd='{previous}' h='0'/>")).await;
+            let heard = acknowledged(&mut again, ids.len()).await;
+            again.send("</stream:stream>").await;
+            while again.hear().await != Heard::Eof {}
+            heard
+        } else {
+            // The time of the session is over, and a second later that is noticed.
+            stage.wire.advance(62).await;
+            hear(&mut stage.chamber).await
+        };
+        stage.judge(&heard);
+        for (id, shape) in &ids {
+            let got: Vec<_> = heard.with(id).filter(|one| !one.contains("urn:xmpp:carbons:2")).collect();
+            let late = got.iter().all(|one| resumes || one.contains("urn:xmpp:delay"));
+            assert!(
+                got.len() == 1 && late,
+                "{} of {id} came: {shape:?} {}",
+                got.len(),
+                got.first().map(|one| short(one)).unwrap_or_default()
+            );
+        }
+        for which in [Stage::phone, Stage::juliet, Stage::chamber] {
+            stage.hear(which).await;
+        }
+    }
+}
