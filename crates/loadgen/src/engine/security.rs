@@ -10,6 +10,20 @@ use super::run::Engine;
 use super::user::Wait;
 use crate::plan::{Security, Session, Transport};
 
+/// Kinds of failed logins that protection may be the cause of. A wrong password is not among them.
+const PROTECTION: [&str; 10] = [
+    "login:no-mechanism",
+    "login:no-starttls",
+    "login:tls",
+    "login:closed",
+    "login:stream-error",
+    "login:authentication",
+    "login:timeout",
+    "login:encryption-required",
+    "login:invalid-mechanism",
+    "login:mechanism-too-weak",
+];
+
 /// Which sessions leave STARTTLS to the engine: those without a step that asks for it.
 pub(super) fn negotiating(sessions: &[Session]) -> Vec<bool> {
     sessions.iter().map(|session| !super::run::has_starttls(&session.steps)).collect()
@@ -60,7 +74,8 @@ impl Engine {
     /// What was tried with the connection of `slot` and what the server offered, for the sentence about a failed login.
     pub(super) fn attempt(&self, slot: u32, kind: &str) -> String {
         let user = &self.users[slot as usize];
-        if self.plan.target.web.transport != Transport::Tcp || !user.is_open() {
+        let about = PROTECTION.contains(&kind);
+        if !about || self.plan.target.web.transport != Transport::Tcp || !user.is_open() {
             return String::new();
         }
         let asked = self.security(slot);

@@ -108,6 +108,7 @@ fn the_first_login_that_fails_ends_the_run_with_the_reason() {
     });
     let reason = outcome.refused.as_deref().expect("the run ends with a reason");
     assert!(reason.contains("u0@load.test") && reason.contains("not-authorized"), "{reason}");
+    assert!(!reason.contains("tried"), "a wrong password has nothing to do with protection: {reason}");
     assert_eq!((outcome.count(Counter::LoginErrors), outcome.count(Counter::Logins)), (1, 0));
     assert!(truth.connections < 10, "users still arrived: {truth:?}");
 }
