@@ -1,0 +1,112 @@
+//! One name, registered twice at once.
+//!
+//! Done: fifty streams send the registration of the same name with different passwords at the same moment, in different
+//! spellings; an account is removed and made again while a session of it waits to be resumed.
+//!
+//! Rule: XEP-0077 section 3.1 (`conflict`); account takeover by a race is CWE-362.
+//!
+//! Right: one succeeds, the others get `conflict`; what belonged to an account before does not belong to its successor.
+
+use sasl::Mechanism;
+use testkit::wire::{PASSWORD, Setup, settle};
+use throng_core::feature::Value;
+
+use crate::support::{Way, ask};
+
+fn setup() -> Setup {
+    let options = vec![
+        ("registration", "open", Value::Bool(true)),
+        ("registration", "without_tls", Value::Bool(true)),
+        ("registration", "per_address", Value::Int(100_000)),
+    ];
+    Setup { options, ..Way::Tcp.setup() }
+}
+
+#[tokio::test]
+async fn one_of_many_gets_the_name() {
+    let wire = setup().start();
+    let mut all = Vec::new();
+    for _ in 0..50 {
+        let mut client = wire.connect();
+        client.open().await;
+        all.push(client);
+    }
+    for (n, client) in all.iter_mut().enumerate() {
+        let name = ["hamlet", "HAMLET", "Hamlet", "\u{ff48}amlet"][n % 4];
+        client
+            .send(format!(
+                "<iq type='set' id='r'><query xmlns='jabber:iq:register'><username>{name}</username><password>C4lliope+co {n}</password></query></iq>"
+            ))
+            .await;
+    }
+    let mut made = Vec::new();
+    for (n, client) in all.iter_mut().enumerate() {
+        let answer = client.element().await;
+        match answer.attr("type").as_deref() {
+            Some("result") => made.push(n),
+            _ => assert_eq!(answer.condition().as_deref(), Some("conflict"), "{}", answer.0),
+        }
+    }
+    assert_eq!(made.len(), 1, "{made:?}");
+    assert!(wire.stores.accounts.exists(wire.address("hamlet").as_ref()).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_successor_inherits_nothing() {
+    let wire = setup().start();
+    wire.user("romeo").await;
+    wire.user("hamlet").await;
+    let mut romeo = wire.login("romeo", "x").await;
+    let mut old = wire.login("hamlet", "old").await;
+    old.send("<presence/>").await;
+    ask(
+        &mut old,
+        "p",
+        "<iq type='set' id='p'><query xmlns='jabber:iq:private'><a xmlns='urn:x'>secret</a></query></iq>",
+    )
+    .await;
+    ask(&mut old, "v", "<iq type='set' id='v'><vCard xmlns='vcard-temp'><FN>secret</FN></vCard></iq>").await;
+    ask(
+        &mut old,
+        "r",
+        "<iq type='set' id='r'><query xmlns='jabber:iq:roster'><item jid='secret@example.com'/></query></iq>",
+    )
+    .await;
+    ask(&mut old, "b", "<iq type='set' id='b'><block xmlns='urn:xmpp:blocking'><item jid='secret@example.net'/></block></iq>").await;
+    old.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
+    let id = old.element().await.attr("id").expect("an identifier");
+    // Its connection is lost, so its session waits; a message waits in it, and another in the store after it.
+    drop(old);
+    settle().await;
+    romeo.send("<message to='hamlet@example.com' type='chat'><body>secret</body></message>").await;
+    romeo.sync().await;
+    let mut last = wire.login("hamlet", "last").await;
+    last.send("<iq type='set' id='gone'><query xmlns='jabber:iq:register'><remove/></query></iq>").await;
+    let _ = crate::support::until_the_end(&mut last).await;
+    settle().await;
+    romeo.send("<message to='hamlet@example.com' type='chat'><body>secret to nobody</body></message>").await;
+    romeo.sync().await;
+    wire.user_with("hamlet", "C4lliope+co").await;
+    let mut new = wire.connect();
+    new.open().await;
+    assert!(new.authenticate(Mechanism::ScramSha256, "hamlet", PASSWORD).await.is_err());
+    new.authenticate(Mechanism::ScramSha256, "hamlet", "C4lliope+co").await.expect("a login");
+    new.open().await;
+    new.send(format!("<resume xmlns='urn:xmpp:sm:3' h='0' previd='{id}'/>")).await;
+    let answer = new.element().await;
+    assert_eq!(answer.name(), "failed", "{}", answer.0);
+    new.bind("new").await.expect("a resource");
+    new.send("<presence/>").await;
+    for request in [
+        "<query xmlns='jabber:iq:private'><a xmlns='urn:x'/></query>",
+        "<vCard xmlns='vcard-temp'/>",
+        "<query xmlns='jabber:iq:roster'/>",
+        "<blocklist xmlns='urn:xmpp:blocking'/>",
+    ] {
+        let answer = ask(&mut new, "g", &format!("<iq type='get' id='g'>{request}</iq>")).await;
+        assert!(!answer.has("secret"), "{}", answer.0);
+    }
+    for seen in new.sync().await {
+        assert!(!seen.has("secret"), "{}", seen.0);
+    }
+}

@@ -1,0 +1,110 @@
+//! A login token in the wrong hands.
+//!
+//! Done: a token of XEP-0484 is used for another user, on another domain, by another client, under another mechanism; a
+//! recorded login is sent again; the token is used after the password was changed and after the account was disabled.
+//!
+//! Rule: XEP-0484 sections 3.4, 4 and 6 (without early data of TLS there is no count to keep).
+//!
+//! Right: a token is its account's, its client's and its mechanism's, a proof is its connection's, and a new password ends it.
+
+use sasl::{Credentials, HtMechanism};
+use testkit::wire::{Client, PASSWORD, Setup, TlsClient, Wire};
+
+use crate::support::Way;
+
+const FAST: &str = "<fast xmlns='urn:xmpp:fast:0' count='1'/>";
+const PHONE: &str = "d4565fa7-4d72-4749-b3d3-740edbf87770";
+
+async fn encrypted(wire: &Wire, domain: &str) -> Client {
+    let mut client = wire.connect();
+    client.open().await;
+    client.start_tls(&TlsClient::default()).await;
+    client.open_with(&testkit::wire::OPEN.replace("example.com", domain)).await;
+    client
+}
+
+async fn authenticate(
+    client: &mut Client,
+    mechanism: &str,
+    initial: &[u8],
+    agent: &str,
+    more: &str,
+) -> testkit::wire::Seen {
+    let initial = sasl::text::challenge(initial);
+    client
+        .send(format!(
+            "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='{mechanism}'><initial-response>{initial}</initial-response>\
+             <user-agent id='{agent}'/>{more}</authenticate>"
+        ))
+        .await;
+    client.element().await
+}
+
+async fn issue(wire: &Wire, mechanism: HtMechanism) -> String {
+    let mut client = encrypted(wire, "example.com").await;
+    let request = format!("<request-token xmlns='urn:xmpp:fast:0' mechanism='{}'/>", mechanism.name());
+    let success =
+        authenticate(&mut client, "PLAIN", &sasl::client::plain(None, "juliet", PASSWORD), PHONE, &request)
+            .await;
+    let token = success.0.split(" token='").nth(1).and_then(|rest| rest.split('\'').next());
+    token.unwrap_or_else(|| panic!("no token: {}", success.0)).to_owned()
+}
+
+struct Use<'a> {
+    user: &'a str,
+    domain: &'a str,
+    agent: &'a str,
+    mechanism: HtMechanism,
+}
+
+async fn login(wire: &Wire, token: &str, how: &Use<'_>) -> String {
+    let mut client = encrypted(wire, how.domain).await;
+    let data = match how.mechanism {
+        HtMechanism::Exporter => client.binding("tls-exporter").to_vec(),
+        HtMechanism::EndPoint => client.binding("tls-server-end-point").to_vec(),
+        HtMechanism::Unbound => Vec::new(),
+    };
+    let proof = sasl::client::hashed_token(how.user, token, &data);
+    authenticate(&mut client, how.mechanism.name(), &proof, how.agent, FAST).await.name()
+}
+
+#[tokio::test]
+async fn a_token_is_good_where_it_was_given() {
+    let wire = Setup { domains: vec!["example.com", "other.example"], ..Way::Tcp.setup() }.start();
+    for user in ["juliet", "mallory", "juliet@other.example"] {
+        wire.user(user).await;
+    }
+    let token = issue(&wire, HtMechanism::Exporter).await;
+    let right = Use { user: "juliet", domain: "example.com", agent: PHONE, mechanism: HtMechanism::Exporter };
+    let other = "d4565fa7-4d72-4749-b3d3-740edbf87771";
+    for (what, wrong) in [
+        ("another user", Use { user: "mallory", ..right }),
+        ("another domain", Use { domain: "other.example", ..right }),
+        ("another client", Use { agent: other, ..right }),
+        ("without a binding", Use { mechanism: HtMechanism::Unbound, ..right }),
+        ("another binding", Use { mechanism: HtMechanism::EndPoint, ..right }),
+    ] {
+        assert_eq!(login(&wire, &token, &wrong).await, "failure", "{what}");
+    }
+    // What was recorded of a login is worth nothing on another connection.
+    let mut client = encrypted(&wire, "example.com").await;
+    let recorded = sasl::client::hashed_token("juliet", &token, client.binding("tls-exporter"));
+    let name = HtMechanism::Exporter.name();
+    assert_eq!(authenticate(&mut client, name, &recorded, PHONE, FAST).await.name(), "success");
+    let mut client = encrypted(&wire, "example.com").await;
+    assert_eq!(authenticate(&mut client, name, &recorded, PHONE, FAST).await.name(), "failure");
+    assert_eq!(login(&wire, &token, &right).await, "success");
+    let stored = Credentials::derive("another", 64, b"another salt 123").unwrap().encode();
+    wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &stored).await.unwrap();
+    assert_eq!(login(&wire, &token, &right).await, "failure", "after a new password");
+}
+
+#[tokio::test]
+async fn a_disabled_account_has_no_token() {
+    let wire = Way::Tcp.wire();
+    wire.user("juliet").await;
+    let token = issue(&wire, HtMechanism::Exporter).await;
+    wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
+    let right = Use { user: "juliet", domain: "example.com", agent: PHONE, mechanism: HtMechanism::Exporter };
+    assert_eq!(login(&wire, &token, &right).await, "failure");
+}
