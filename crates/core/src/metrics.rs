@@ -69,6 +69,8 @@ pub struct Metrics {
     pub sessions_resumed: Counter,
     /// Messages put into the offline store.
     pub offline_stored: Counter,
+    /// Messages that the offline store had no room for, by whose: the recipient's or one sender's part of it.
+    pub offline_refused: Tally<1>,
     /// Messages delivered from the offline store.
     pub offline_delivered: Counter,
     /// Messages in the offline store that got too old.
@@ -125,6 +127,7 @@ impl Metrics {
             sessions_dormant: Counter::default(),
             sessions_resumed: Counter::default(),
             offline_stored: Counter::default(),
+            offline_refused: Tally::counter(["limit"], &[["full"], ["sender"]]),
             offline_delivered: Counter::default(),
             offline_expired: Counter::default(),
             dropped: Tally::counter(["class", "reason"], &[["presence", "queue-full"]]),
@@ -221,6 +224,11 @@ impl Metrics {
         for (name, help, tally) in [
             ("throng_bounced", "Stanzas sent back with an error", &self.bounced),
             ("throng_logins", "Logins", &self.logins),
+            (
+                "throng_offline_refused",
+                "Messages that the offline store had no room for: for anybody's, or for one sender's",
+                &self.offline_refused,
+            ),
             ("throng_logins_limited", "Logins refused because too many failed before", &self.logins_limited),
             ("throng_stream_errors", "Stream errors sent", &self.stream_errors),
             (

@@ -138,9 +138,14 @@ async fn messages(database: &Arc<SqlStores>, ids: &[AddressId], side: usize, eac
             tokio::spawn(async move {
                 for n in 0..each {
                     let owner = ids[(task * 7919 + n * 104_729) % ids.len()];
-                    let message =
-                        OfflineMessage { owner, stored_at: 1, expires: None, stanza: vec![b'x'; 300] };
-                    stores.offline.append(vec![message], 1000).await.unwrap();
+                    let message = OfflineMessage {
+                        owner,
+                        sender: 0,
+                        stored_at: 1,
+                        expires: None,
+                        stanza: vec![b'x'; 300],
+                    };
+                    stores.offline.append(vec![message], store::Quota::of_messages(1000)).await.unwrap();
                 }
             })
         })

@@ -32,7 +32,7 @@ CREATE TABLE inbox (
     owner    INTEGER PRIMARY KEY,
     last_seq INTEGER NOT NULL,
     waiting  INTEGER NOT NULL
-) STRICT;
+, bytes INTEGER NOT NULL DEFAULT 0) STRICT;
 
 CREATE TABLE last_seen (
     owner  INTEGER PRIMARY KEY,
@@ -40,11 +40,12 @@ CREATE TABLE last_seen (
     status TEXT
 ) STRICT;
 
-CREATE TABLE offline (
+CREATE TABLE "offline" (
     owner     INTEGER NOT NULL,
     seq       INTEGER NOT NULL,
     stored_at INTEGER NOT NULL,
     expires   INTEGER,
+    sender    INTEGER NOT NULL,
     stanza    BLOB NOT NULL,
     PRIMARY KEY (owner, seq)
 ) STRICT, WITHOUT ROWID;

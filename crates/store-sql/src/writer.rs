@@ -90,7 +90,7 @@ enum Request {
 /// Messages to be appended for one caller.
 pub(crate) struct Append {
     pub(crate) messages: Vec<OfflineMessage>,
-    pub(crate) limit: u32,
+    pub(crate) quota: store::Quota,
     answer: Answer<Vec<Appended>>,
 }
 
@@ -144,10 +144,14 @@ impl Writer {
         self.wait(queued, wait)
     }
 
-    pub(crate) fn append(&self, messages: Vec<OfflineMessage>, limit: u32) -> Fut<'_, Vec<Appended>> {
+    pub(crate) fn append(
+        &self,
+        messages: Vec<OfflineMessage>,
+        quota: store::Quota,
+    ) -> Fut<'_, Vec<Appended>> {
         let (answer, wait) = Answer::new();
         let bytes = messages.iter().map(|message| message.stanza.len() + 64).sum();
-        let append = Append { messages, limit, answer };
+        let append = Append { messages, quota, answer };
         let queued = self.weigh(bytes).and_then(|weight| self.push(Request::Append(append, weight)));
         self.wait(queued, wait)
     }
@@ -264,7 +268,7 @@ impl Job for Appends {
         Box::pin(async move {
             let (mut batches, mut answers) = (Vec::new(), Vec::new());
             for append in self.0 {
-                batches.push((append.messages, append.limit));
+                batches.push((append.messages, append.quota));
                 answers.push(append.answer);
             }
             Box::new(AppendsDone { results: offline::append(conn, batches).await, answers })

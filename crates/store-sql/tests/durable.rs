@@ -33,8 +33,8 @@ fn child() {
             // Several at once, so that the transaction is a shared one.
             let appends = (0..4).map(|n| {
                 let stanza = format!("{round}.{n}").into_bytes();
-                let message = OfflineMessage { owner: ann, stored_at: 1, expires: None, stanza };
-                stores.offline.append(vec![message], u32::MAX)
+                let message = OfflineMessage { owner: ann, sender: 0, stored_at: 1, expires: None, stanza };
+                stores.offline.append(vec![message], store::Quota::of_messages(u32::MAX))
             });
             let answers = all(appends.collect());
             changing.await.unwrap();

@@ -40,7 +40,7 @@ impl Holder {
 }
 
 fn message(owner: store::AddressId, text: &str) -> OfflineMessage {
-    OfflineMessage { owner, stored_at: 1, expires: None, stanza: text.as_bytes().to_vec() }
+    OfflineMessage { owner, sender: 0, stored_at: 1, expires: None, stanza: text.as_bytes().to_vec() }
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_login_is_two_statements() {
             items.push(BulkItem { contact, name: Some("x".into()), groups: vec![], subscription });
         }
         stores.roster.put_bulk(vec![BulkRoster { owner: ann, items }]).await.unwrap();
-        stores.offline.append(vec![message(ann, "x"); 9], 100).await.unwrap();
+        stores.offline.append(vec![message(ann, "x"); 9], store::Quota::of_messages(100)).await.unwrap();
         let name = jid("ann@example.org");
         let blocked = vec![jid("eve@example.com"), jid("example.net")];
         let none = store::Unblock::These(vec![]);
@@ -110,7 +110,9 @@ fn many_writes_share_transactions() {
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let before = database.commits();
-        let appends = (0..1000).map(|n| stores.offline.append(vec![message(ann, &n.to_string())], 5000));
+        let appends = (0..1000).map(|n| {
+            stores.offline.append(vec![message(ann, &n.to_string())], store::Quota::of_messages(5000))
+        });
         for answer in all(appends.collect()).await {
             assert!(matches!(answer.unwrap()[..], [Appended::Stored { .. }]));
         }
@@ -131,7 +133,7 @@ fn reads_go_on_while_the_database_is_held() {
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let holder = Holder::take(&directory.file()).await;
-        let writing = stores.offline.append(vec![message(ann, "x")], 10);
+        let writing = stores.offline.append(vec![message(ann, "x")], store::Quota::of_messages(10));
         let name = jid("ann@example.org");
         assert!(stores.logins.secrets(name.as_ref()).await.unwrap().is_some());
         assert!(stores.accounts.exists(name.as_ref()).await.unwrap());
@@ -150,12 +152,16 @@ fn writes_fail_when_the_database_stays_held() {
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let holder = Holder::take(&directory.file()).await;
-        let error = stores.offline.append(vec![message(ann, "lost")], 10).await.unwrap_err();
+        let error = stores
+            .offline
+            .append(vec![message(ann, "lost")], store::Quota::of_messages(10))
+            .await
+            .unwrap_err();
         assert_eq!((error.kind, error.retry), (ErrorKind::Conflict, true), "{error}");
         let error = stores.accounts.create(&jid("bob@example.org"), b"").await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Conflict, "{error}");
         holder.let_go().await;
-        stores.offline.append(vec![message(ann, "kept")], 10).await.unwrap();
+        stores.offline.append(vec![message(ann, "kept")], store::Quota::of_messages(10)).await.unwrap();
         let waiting = stores.offline.fetch(ann, Page::first(9), 0).await.unwrap().items;
         assert_eq!(waiting.len(), 1, "what failed was not stored");
         database.close().await;
@@ -178,7 +184,11 @@ fn a_write_that_missed_its_turn_is_not_done_later() {
         for result in all(calls).await {
             assert_eq!(result.unwrap_err().kind, ErrorKind::Timeout);
         }
-        let error = stores.offline.append(vec![message(ann, "late")], 10).await.unwrap_err();
+        let error = stores
+            .offline
+            .append(vec![message(ann, "late")], store::Quota::of_messages(10))
+            .await
+            .unwrap_err();
         assert_eq!((error.kind, error.retry), (ErrorKind::Timeout, true));
         holder.let_go().await;
         // The first write that gets through shows that the writer has passed the others.
@@ -217,9 +227,9 @@ fn a_write_that_failed_was_not_kept_and_one_that_was_kept_did_not_fail() {
         // While the first change holds the writer, a message, a second change and a late message queue up behind it.
         let (first, first_there, first_go) = stop(&stores, ann);
         first_there.recv().unwrap();
-        let mut early = stores.offline.append(vec![message(ann, "early")], 10);
+        let mut early = stores.offline.append(vec![message(ann, "early")], store::Quota::of_messages(10));
         let (second, second_there, second_go) = stop(&stores, ann);
-        let mut late = stores.offline.append(vec![message(ann, "late")], 10);
+        let mut late = stores.offline.append(vec![message(ann, "late")], store::Quota::of_messages(10));
         first_go.send(()).unwrap();
         // Now the early message is written, but not committed, and the late one has not had its turn.
         second_there.recv().unwrap();
@@ -256,7 +266,10 @@ fn overload_leaves_nothing_in_doubt() {
                 .map(|n| {
                     let (stores, text) = (stores.clone(), format!("{round}.{n}"));
                     Handle::current().spawn(async move {
-                        let answer = stores.offline.append(vec![message(ann, &text)], u32::MAX).await;
+                        let answer = stores
+                            .offline
+                            .append(vec![message(ann, &text)], store::Quota::of_messages(u32::MAX))
+                            .await;
                         (text, answer)
                     })
                 })
@@ -324,7 +337,8 @@ fn waiting_bytes_are_bounded() {
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let large = "x".repeat(60_000);
-        let calls = (0..10).map(|_| stores.offline.append(vec![message(ann, &large)], 100));
+        let calls = (0..10)
+            .map(|_| stores.offline.append(vec![message(ann, &large)], store::Quota::of_messages(100)));
         let results = all(calls.collect()).await;
         let refused = results.iter().filter_map(|result| result.as_ref().err()).map(|error| error.kind);
         let refused: Vec<ErrorKind> = refused.collect();
@@ -335,7 +349,7 @@ fn waiting_bytes_are_bounded() {
         assert!(results[0].is_ok());
         // All of it is given back, so that one larger than the allowance may go alone.
         let huge = "x".repeat(150_000);
-        stores.offline.append(vec![message(ann, &huge)], 100).await.unwrap();
+        stores.offline.append(vec![message(ann, &huge)], store::Quota::of_messages(100)).await.unwrap();
         database.close().await;
     });
 }
@@ -347,13 +361,17 @@ fn a_closed_database_has_written_everything_and_says_so() {
         let database = open(&directory.file(), &Options::default()).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
-        let calls: Vec<_> =
-            (0..100).map(|n| stores.offline.append(vec![message(ann, &n.to_string())], 1000)).collect();
+        let calls: Vec<_> = (0..100)
+            .map(|n| {
+                stores.offline.append(vec![message(ann, &n.to_string())], store::Quota::of_messages(1000))
+            })
+            .collect();
         database.close().await;
         for answer in all(calls).await {
             assert!(matches!(answer.unwrap()[..], [Appended::Stored { .. }]), "it waited before the end");
         }
-        let error = stores.offline.append(vec![message(ann, "x")], 10).await.unwrap_err();
+        let error =
+            stores.offline.append(vec![message(ann, "x")], store::Quota::of_messages(10)).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unavailable);
         let error = stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unavailable);

@@ -257,6 +257,19 @@ fn released_schemas_migrate() {
             assert_eq!(ann.roster[1].request.as_deref(), Some(&b"<presence type='subscribe'/>"[..]));
             let waiting = stores.offline.fetch(secrets.id, Page::first(9), 0).await.unwrap().items;
             assert_eq!(waiting[1].stanza, b"<message><body>2</body></message>");
+            // What waited before is counted: two messages of 33 bytes.
+            let message = |size: usize| store::OfflineMessage {
+                owner: secrets.id,
+                sender: 0,
+                stored_at: 1,
+                expires: None,
+                stanza: vec![b'x'; size],
+            };
+            let quota = store::Quota { bytes: 100, ..store::Quota::of_messages(9) };
+            for (size, full) in [(35, true), (34, false)] {
+                let appended = stores.offline.append(vec![message(size)], quota).await.unwrap();
+                assert_eq!(appended[0] == store::Appended::Full, full, "{size}");
+            }
             assert_eq!(stores.settings.get("salt").await.unwrap().as_deref(), Some(&b"pepper"[..]));
             assert!(ann.blocklist.is_empty() && secrets.tokens.is_empty());
             for (user, expected) in [("", vec!["ann", "bob"]), ("b", vec!["bob"]), ("eve", vec![])] {
@@ -299,11 +312,12 @@ fn fill() {
         stores.roster.change(ann, &eve, Box::new(|_| Change::Put(item))).await.unwrap();
         let message = |n: u64| OfflineMessage {
             owner: ann,
+            sender: n,
             stored_at: n,
             expires: (n == 1).then_some(5000),
             stanza: format!("<message><body>{n}</body></message>").into_bytes(),
         };
-        stores.offline.append(vec![message(1), message(2)], 10).await.unwrap();
+        stores.offline.append(vec![message(1), message(2)], store::Quota::of_messages(10)).await.unwrap();
         stores.settings.put("salt", b"pepper").await.unwrap();
         let name = jid("ann@example.org");
         stores.blocklists.change_blocklist(name.as_ref(), vec![eve], Unblock::All, 9).await.unwrap();

@@ -35,7 +35,7 @@ pub use directory::{Directory, Found, FoundUser, Query, SearchPage, Seek};
 pub use error::{ErrorKind, StoreError};
 pub use last_seen::{LastSeen, Seen};
 pub use logins::{Login, Logins, Secrets};
-pub use offline::{Appended, Offline, OfflineMessage, Waiting};
+pub use offline::{Appended, Held, Offline, OfflineMessage, Quota, Waiting};
 pub use page::{Page, Slice};
 pub use private::{Private, PrivateLimits, PutOutcome};
 pub use roster::{

@@ -179,7 +179,7 @@ observed! {
         fn put_bulk(rosters: Vec<BulkRoster>) -> u64;
     }
     Offline in offline {
-        fn append(messages: Vec<OfflineMessage>, limit_per_account: u32) -> Vec<Appended>;
+        fn append(messages: Vec<OfflineMessage>, quota: crate::Quota) -> Vec<Appended>;
         fn fetch(owner: AddressId, page: Page, now: u64) -> Slice<Waiting>;
         fn remove_through(owner: AddressId, seq: u64) -> u32;
         fn count(owner: AddressId) -> u32;

@@ -12,12 +12,70 @@ use crate::{AddressId, Fut, Page, Slice};
 pub struct OfflineMessage {
     /// The recipient's account.
     pub owner: AddressId,
+    /// A number below 2^63 that is the same for all messages of one sender; 0 is nobody whom a share binds.
+    pub sender: u64,
     /// When the server took it, in milliseconds since 1970. Also the present moment for the limit.
     pub stored_at: u64,
     /// When it is no longer worth delivering (XEP-0023, XEP-0334), in milliseconds since 1970.
     pub expires: Option<u64>,
     /// The stanza.
     pub stanza: Vec<u8>,
+}
+
+/// What may wait for one account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quota {
+    /// Messages.
+    pub messages: u32,
+    /// Bytes of their stanzas.
+    pub bytes: u64,
+    /// Percent of both that one sender may take; its first message is taken in any case.
+    pub sender_percent: u32,
+}
+
+/// What waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// Messages.
+    pub messages: u64,
+    /// Bytes of their stanzas.
+    pub bytes: u64,
+}
+
+impl Quota {
+    /// So many messages of any size and of any sender.
+    pub const fn of_messages(messages: u32) -> Quota {
+        Quota { messages, bytes: u64::MAX, sender_percent: 100 }
+    }
+    /// Whether there is room for a stanza of this size.
+    pub const fn has_room(&self, held: Held, size: u64) -> bool {
+        held.messages < self.messages as u64 && held.bytes.saturating_add(size) <= self.bytes
+    }
+    /// Whether one sender's part has to be looked at before a stanza of this size: with so little for all, it cannot be
+    /// over its share.
+    pub fn asks_for_sender(&self, sender: u64, held: Held, size: u64) -> bool {
+        sender != 0 && self.sender_percent < 100 && !self.share().has_room(held, size)
+    }
+    /// Whether a sender who has so much waiting may leave a stanza of this size.
+    pub fn sender_has_room(&self, held: Held, size: u64) -> bool {
+        held.messages == 0 || self.share().has_room(held, size)
+    }
+    fn share(&self) -> Quota {
+        let part = |of: u64| {
+            let part = u128::from(of) * u128::from(self.sender_percent) / 100;
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        let messages = u32::try_from(part(self.messages.into())).unwrap_or(u32::MAX);
+        Quota { messages, bytes: part(self.bytes), sender_percent: 100 }
+    }
+}
+
+impl Held {
+    /// With one more stanza.
+    pub const fn add(&mut self, size: u64) {
+        self.messages += 1;
+        self.bytes = self.bytes.saturating_add(size);
+    }
 }
 
 /// What became of one message.
@@ -28,8 +86,10 @@ pub enum Appended {
         /// Greater than every earlier number of this owner.
         seq: u64,
     },
-    /// The account holds as many messages as it may.
+    /// The account holds as many messages or bytes as it may.
     Full,
+    /// It holds as many of this sender as one sender may have waiting.
+    SenderFull,
     /// There is no such account.
     NoAccount,
 }
@@ -50,9 +110,9 @@ pub struct Waiting {
 /// Messages waiting for accounts.
 pub trait Offline: Send + Sync {
     /// Stores messages in this order, all in one transaction, and answers when they are durable; one answer for each. An
-    /// account that holds `limit_per_account` unexpired messages takes no more. After an error none of them is kept, and
-    /// the call may be repeated.
-    fn append(&self, messages: Vec<OfflineMessage>, limit_per_account: u32) -> Fut<'_, Vec<Appended>>;
+    /// account takes no more than `quota` of unexpired messages. After an error none of them is kept, and the call may be
+    /// repeated.
+    fn append(&self, messages: Vec<OfflineMessage>, quota: Quota) -> Fut<'_, Vec<Appended>>;
 
     /// Waiting messages that have not expired at `now` (milliseconds since 1970), oldest first. The cursor is the number.
     fn fetch(&self, owner: AddressId, page: Page, now: u64) -> Fut<'_, Slice<Waiting>>;

@@ -81,7 +81,7 @@ counted! {
         put_bulk(rosters: Vec<BulkRoster>) -> u64;
     }
     Offline in offline {
-        append(messages: Vec<OfflineMessage>, limit_per_account: u32) -> Vec<Appended>;
+        append(messages: Vec<OfflineMessage>, quota: store::Quota) -> Vec<Appended>;
         fetch(owner: AddressId, page: Page, now: u64) -> Slice<Waiting>;
         remove_through(owner: AddressId, seq: u64) -> u32;
         count(owner: AddressId) -> u32;

@@ -28,8 +28,9 @@ use std::task::{Poll, Waker};
 
 use jid::{Jid, JidRef};
 use parking_lot::Mutex;
+use ring::digest;
 use stanza::{StanzaCondition, StanzaError, append_child, payload::delay};
-use store::{AddressId, Appended, OfflineMessage, Page, StoreError};
+use store::{AddressId, Appended, OfflineMessage, Page, Quota, StoreError};
 use throng_core::fault::{store_error, unreadable};
 use throng_core::{Account, Frame, Node, Session};
 use xml::{Ns, Writer};
@@ -56,9 +57,9 @@ struct Job {
 }
 
 /// The options of the module.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    pub(super) limit: u32,
+    pub(super) quota: Quota,
     /// 0: never.
     pub(super) expiry_days: u64,
 }
@@ -66,8 +67,8 @@ pub(super) struct Rules {
 #[derive(Default)]
 struct Desk {
     jobs: VecDeque<Job>,
-    /// As the newest message brought them.
-    rules: Rules,
+    /// As the newest message brought them; none before the first.
+    rules: Option<Rules>,
     /// There is a storer.
     storing: bool,
     /// The storer begins no new batch: the deliverer takes what waits.
@@ -172,7 +173,7 @@ impl Desks {
         let job = Job { frame: frame.clone(), at: node.clock.unix_millis(), teller };
         self.change(node, &to.bare().to_jid(), |desk, _, then| {
             desk.jobs.push_back(job);
-            desk.rules = rules;
+            desk.rules = Some(rules);
             if !desk.closing {
                 desk.write(then);
             }
@@ -230,6 +231,7 @@ impl Desks {
             if jobs.is_empty() {
                 continue;
             }
+            let Some(rules) = rules else { break };
             let answers = self.write(&node, &owner, stanzas, rules).await;
             // Before the senders go on: their next messages must find `flushing` set if the recipient is there.
             if answers.iter().any(Result::is_ok) {
@@ -258,9 +260,11 @@ impl Desks {
         };
         let now = node.clock.unix_millis();
         let expires = (rules.expiry_days > 0).then(|| now + rules.expiry_days * DAY_MILLIS);
-        let messages =
-            stanzas.into_iter().map(|stanza| OfflineMessage { owner: id, stored_at: now, expires, stanza });
-        match node.stores.offline.append(messages.collect(), rules.limit).await {
+        let messages = stanzas.into_iter().map(|stanza| {
+            let sender = sender(&stanza, owner);
+            OfflineMessage { owner: id, sender, stored_at: now, expires, stanza }
+        });
+        match node.stores.offline.append(messages.collect(), rules.quota).await {
             Err(error) => all(Err(store_error(error))),
             Ok(appended) => appended
                 .into_iter()
@@ -270,8 +274,16 @@ impl Desks {
                         Ok(())
                     }
                     // XEP-0160 section 2, step 3.
-                    Appended::Full => Err(StanzaError::new(StanzaCondition::ServiceUnavailable)
-                        .text("the recipient's offline storage is full")),
+                    Appended::Full => {
+                        node.metrics.offline_refused.inc(["full"]);
+                        Err(StanzaError::new(StanzaCondition::ServiceUnavailable)
+                            .text("the recipient's offline storage is full"))
+                    }
+                    Appended::SenderFull => {
+                        node.metrics.offline_refused.inc(["sender"]);
+                        Err(StanzaError::new(StanzaCondition::ResourceConstraint)
+                            .text("as much of yours waits for the recipient as may of one sender"))
+                    }
                     Appended::NoAccount => Err(StanzaCondition::ServiceUnavailable.into()),
                 })
                 .collect(),
@@ -559,6 +571,21 @@ impl Drop for Guard<'_> {
         });
         drop(lost);
     }
+}
+
+/// Who sent a message, as a number for the store: a part of a SHA-256 that nobody finds a second address for. Nobody for the
+/// owner's own and the server's, which no share binds.
+fn sender(stanza: &[u8], owner: &Jid) -> u64 {
+    let frame = Frame::read(stanza);
+    let from = frame.as_ref().and_then(|frame| frame.head().raw_from(frame.bytes()));
+    // Neither localpart nor domain has characters that are escaped in an attribute.
+    let bare = from.map(|from| from.split_once('/').map_or(from, |(bare, _)| bare)).unwrap_or_default();
+    if bare.is_empty() || bare == owner.as_ref().as_str() || bare == owner.domain() {
+        return 0;
+    }
+    let hash = digest::digest(&digest::SHA256, bare.as_bytes());
+    let number = hash.as_ref().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+    (number >> 1).max(1)
 }
 
 /// The message with the time at which it was stored (XEP-0203 section 3).

@@ -21,6 +21,7 @@ mod which;
 use std::sync::Arc;
 
 use stanza::{KindSet, MessageType, StanzaCondition, StanzaError};
+use store::Quota;
 use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
 use throng_core::hooks::{AvailableCtx, Flow, Interest, Outcome, Phase, UndeliveredCtx, Verdict};
 use throng_core::session::flags;
@@ -55,6 +56,18 @@ pub static FEATURE: Feature = Feature {
             doc: "Messages kept for one account; further ones are refused.",
         },
         OptionSpec {
+            key: "max_bytes",
+            kind: Kind::Int(65_536, 1_099_511_627_776),
+            default: Value::Int(10_485_760),
+            doc: "Bytes of messages kept for one account; further ones are refused.",
+        },
+        OptionSpec {
+            key: "sender_percent",
+            kind: Kind::Int(1, 100),
+            default: Value::Int(50),
+            doc: "Percent of `limit` and `max_bytes` that the messages of one sender may take; its further ones are refused.",
+        },
+        OptionSpec {
             key: "expiry_days",
             kind: Kind::Int(0, 36_500),
             default: Value::Int(0),
@@ -71,7 +84,12 @@ const KEPT: KindSet = KindSet::of(stanza::Kind::Message(MessageType::Chat))
 fn build(builder: &mut Builder<'_>) {
     let limit = u32::try_from(builder.options.int("limit")).unwrap_or(0);
     let expiry_days = u64::try_from(builder.options.int("expiry_days")).unwrap_or(0);
-    let rules = Rules { limit, expiry_days };
+    let quota = Quota {
+        messages: limit,
+        bytes: builder.options.int("max_bytes").unsigned_abs(),
+        sender_percent: u32::try_from(builder.options.int("sender_percent")).unwrap_or(100),
+    };
+    let rules = Rules { quota, expiry_days };
     let desks = builder.kept(Desks::new);
     builder.keeps_messages();
     let same = desks.clone();

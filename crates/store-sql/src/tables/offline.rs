@@ -1,10 +1,13 @@
 //! Messages that wait, and the narrow table that counts them.
 //!
 //! Appends of many callers are merged by the writer: one look at the counters, one insert of many rows, one update of the
-//! counters. `inbox.waiting` is exact inside a transaction; it saves counting rows that carry whole stanzas.
+//! counters. `inbox.waiting` and `inbox.bytes` are exact inside a transaction; they save counting rows that carry whole
+//! stanzas. What one sender has waiting is counted only for an account that holds more than one sender's share.
 use std::collections::{BTreeMap, HashMap};
 
-use store::{AddressId, Appended, Fut, Offline, OfflineMessage, Page, Slice, StoreError, Waiting};
+use store::{
+    AddressId, Appended, Fut, Held, Offline, OfflineMessage, Page, Quota, Slice, StoreError, Waiting,
+};
 
 use super::id;
 use crate::SqlStores;
@@ -15,8 +18,11 @@ pub(crate) struct Texts {
     insert: Sizes,
     count_up: Sizes,
     expire_owner: String,
+    expired_of_owner: String,
+    of_sender: String,
     fetch: String,
     remove_through: String,
+    count_through: String,
     count_down: String,
     count: String,
     expired: String,
@@ -25,27 +31,39 @@ pub(crate) struct Texts {
 
 impl Texts {
     pub(crate) fn new(d: &dyn Dialect) -> Texts {
-        let insert = |n| d.insert_new("offline", &["owner", "seq", "stored_at", "expires", "stanza"], n);
+        let insert =
+            |n| d.insert_new("offline", &["owner", "seq", "stored_at", "expires", "sender", "stanza"], n);
         Texts {
             counters: Sizes::new(|n| {
                 d.sql(&format!(
-                    "SELECT c.id, c.created_at, i.last_seq, i.waiting FROM account c \
+                    "SELECT c.id, c.created_at, i.last_seq, i.waiting, i.bytes FROM account c \
                      LEFT JOIN inbox i ON i.owner = c.id WHERE c.id IN ({}){}",
                     marks(n),
                     d.lock_rows()
                 ))
             }),
             insert: Sizes::new(insert),
-            count_up: Sizes::new(|n| d.upsert("inbox", &["owner"], &["last_seq", "waiting"], n)),
+            count_up: Sizes::new(|n| d.upsert("inbox", &["owner"], &["last_seq", "waiting", "bytes"], n)),
             expire_owner: d.sql("DELETE FROM offline WHERE owner = ? AND expires <= ?"),
+            expired_of_owner: d.sql(
+                "SELECT coalesce(sum(length(stanza)), 0) FROM offline WHERE owner = ? AND expires <= ?",
+            ),
+            of_sender: d.sql(
+                "SELECT count(*), coalesce(sum(length(stanza)), 0) FROM offline WHERE owner = ? AND sender = ?",
+            ),
             fetch: d.sql(
                 "SELECT seq, stored_at, expires, stanza FROM offline \
                  WHERE owner = ? AND seq > ? AND (expires IS NULL OR expires > ?) ORDER BY seq LIMIT ?",
             ),
             remove_through: d.sql("DELETE FROM offline WHERE owner = ? AND seq <= ?"),
-            count_down: d.sql("UPDATE inbox SET waiting = waiting - ? WHERE owner = ?"),
+            count_through: d.sql(
+                "UPDATE inbox SET (waiting, bytes) = (\
+                 SELECT inbox.waiting - count(*), inbox.bytes - coalesce(sum(length(stanza)), 0) FROM offline \
+                 WHERE offline.owner = inbox.owner AND seq <= ?) WHERE owner = ?",
+            ),
+            count_down: d.sql("UPDATE inbox SET waiting = waiting - ?, bytes = bytes - ? WHERE owner = ?"),
             count: d.sql("SELECT waiting FROM inbox WHERE owner = ?"),
-            expired: d.sql("SELECT owner, seq FROM offline WHERE expires <= ? ORDER BY expires LIMIT ?"),
+            expired: d.sql("SELECT owner, seq, length(stanza) FROM offline WHERE expires <= ? ORDER BY expires LIMIT ?"),
             remove: Sizes::new(|n| {
                 let one = "(owner = ? AND seq = ?)";
                 d.sql(&format!("DELETE FROM offline WHERE {}", vec![one; n].join(" OR ")))
@@ -58,8 +76,11 @@ impl Texts {
         vec![
             self.counters.holding(2).1,
             &self.expire_owner,
+            &self.expired_of_owner,
+            &self.of_sender,
             &self.fetch,
             &self.remove_through,
+            &self.count_through,
             &self.count_down,
             &self.count,
             &self.expired,
@@ -70,7 +91,7 @@ impl Texts {
 
 struct Counter {
     last_seq: u64,
-    waiting: u64,
+    held: Held,
     touched: bool,
     swept: bool,
 }
@@ -78,60 +99,96 @@ struct Counter {
 /// Appends for many callers; one answer list for each. Inside the writer's transaction.
 pub(crate) async fn append(
     conn: &mut Conn,
-    batches: Vec<(Vec<OfflineMessage>, u32)>,
+    batches: Vec<(Vec<OfflineMessage>, Quota)>,
 ) -> Result<Vec<Vec<Appended>>, StoreError> {
     let kit = conn.kit.clone();
     let mut counters = counters(conn, &batches).await?;
     let mut answers = Vec::with_capacity(batches.len());
     let mut rows: Vec<(u64, &OfflineMessage)> = Vec::new();
-    for (messages, limit) in &batches {
+    // What senders have waiting of whom that had to be known, with what this transaction adds.
+    let mut senders: HashMap<(AddressId, u64), Held> = HashMap::new();
+    for (messages, quota) in &batches {
         let mut done = Vec::with_capacity(messages.len());
         for message in messages {
             let Some(counter) = counters.get_mut(&message.owner) else {
                 done.push(Appended::NoAccount);
                 continue;
             };
-            if counter.waiting >= u64::from(*limit) && !counter.swept {
+            let size = message.stanza.len() as u64;
+            if !quota.has_room(counter.held, size) && !counter.swept {
                 let args = [Arg::number(message.owner.get().into()), Arg::number(message.stored_at)];
+                let bytes = conn.row(&kit.offline.expired_of_owner, &args).await?;
+                let bytes = bytes.map_or(Ok(0), |row| row.number(0))?;
                 let gone = conn.run(&kit.offline.expire_owner, &args).await?;
-                counter.waiting = counter.waiting.saturating_sub(gone);
+                counter.held.messages = counter.held.messages.saturating_sub(gone);
+                counter.held.bytes = counter.held.bytes.saturating_sub(bytes);
                 counter.touched |= gone > 0;
                 counter.swept = true;
             }
-            if counter.waiting >= u64::from(*limit) {
+            if !quota.has_room(counter.held, size) {
                 done.push(Appended::Full);
                 continue;
             }
+            let sender = (message.owner, message.sender);
+            if quota.asks_for_sender(message.sender, counter.held, size) {
+                let held = match senders.get(&sender) {
+                    Some(held) => *held,
+                    None => {
+                        let args = [message.owner.get().into(), message.sender].map(Arg::number);
+                        let row = conn.row(&kit.offline.of_sender, &args).await?;
+                        let mut held = Held::default();
+                        if let Some(row) = row {
+                            held = Held { messages: row.number(0)?, bytes: row.number(1)? };
+                        }
+                        // Those of this transaction are not written yet.
+                        for (_, row) in rows.iter().filter(|(_, row)| (row.owner, row.sender) == sender) {
+                            held.add(row.stanza.len() as u64);
+                        }
+                        senders.insert(sender, held);
+                        held
+                    }
+                };
+                if !quota.sender_has_room(held, size) {
+                    done.push(Appended::SenderFull);
+                    continue;
+                }
+            }
+            if let Some(held) = senders.get_mut(&sender) {
+                held.add(size);
+            }
             counter.last_seq += 1;
-            counter.waiting += 1;
+            counter.held.add(size);
             counter.touched = true;
             rows.push((counter.last_seq, message));
             done.push(Appended::Stored { seq: counter.last_seq });
         }
         answers.push(done);
     }
-    let mut values = Vec::with_capacity(rows.len() * 5);
+    let mut values = Vec::with_capacity(rows.len() * 6);
     for (seq, message) in rows {
         values.extend([
             Arg::number(message.owner.get().into()),
             Arg::number(seq),
             Arg::number(message.stored_at),
             Arg::maybe_number(message.expires),
+            Arg::number(message.sender),
             Arg::Bytes(&message.stanza),
         ]);
     }
-    conn.run_rows(&kit.offline.insert, 5, &values).await?;
+    conn.run_rows(&kit.offline.insert, 6, &values).await?;
     let touched = counters.iter().filter(|(_, counter)| counter.touched);
     let values: Vec<Arg<'_>> = touched
-        .flat_map(|(owner, counter)| [owner.get().into(), counter.last_seq, counter.waiting].map(Arg::number))
+        .flat_map(|(owner, counter)| {
+            [owner.get().into(), counter.last_seq, counter.held.messages, counter.held.bytes].map(Arg::number)
+        })
         .collect();
-    conn.run_rows(&kit.offline.count_up, 3, &values).await?;
+    conn.run_rows(&kit.offline.count_up, 4, &values).await?;
     Ok(answers)
 }
 
 async fn counters(
     conn: &mut Conn,
-    batches: &[(Vec<OfflineMessage>, u32)],
+    batches: &[(Vec<OfflineMessage>, Quota)],
 ) -> Result<BTreeMap<AddressId, Counter>, StoreError> {
     let mut owners: Vec<AddressId> =
         batches.iter().flat_map(|(messages, _)| messages.iter().map(|message| message.owner)).collect();
@@ -144,7 +201,10 @@ async fn counters(
         let first = store::accounts::first_number(row.number(1)?);
         let counter = Counter {
             last_seq: row.maybe_number(2)?.unwrap_or(first),
-            waiting: row.maybe_number(3)?.unwrap_or(0),
+            held: Held {
+                messages: row.maybe_number(3)?.unwrap_or(0),
+                bytes: row.maybe_number(4)?.unwrap_or(0),
+            },
             touched: false,
             swept: false,
         };
@@ -154,12 +214,10 @@ async fn counters(
 }
 
 /// Lowers the counter after rows were removed.
-async fn count_down(conn: &mut Conn, owner: u64, gone: u64) -> Result<(), StoreError> {
-    if gone > 0 {
-        let kit = conn.kit.clone();
-        conn.run(&kit.offline.count_down, &[Arg::number(gone), Arg::number(owner)]).await?;
-    }
-    Ok(())
+async fn count_down(conn: &mut Conn, owner: u64, gone: Held) -> Result<(), StoreError> {
+    let kit = conn.kit.clone();
+    let args = [gone.messages, gone.bytes, owner].map(Arg::number);
+    conn.run(&kit.offline.count_down, &args).await.map(drop)
 }
 
 fn small(number: u64) -> u32 {
@@ -167,11 +225,11 @@ fn small(number: u64) -> u32 {
 }
 
 impl Offline for SqlStores {
-    fn append(&self, messages: Vec<OfflineMessage>, limit_per_account: u32) -> Fut<'_, Vec<Appended>> {
+    fn append(&self, messages: Vec<OfflineMessage>, quota: Quota) -> Fut<'_, Vec<Appended>> {
         if messages.is_empty() {
             return Box::pin(std::future::ready(Ok(Vec::new())));
         }
-        self.writer.append(messages, limit_per_account)
+        self.writer.append(messages, quota)
     }
 
     fn fetch(&self, owner: AddressId, page: Page, now: u64) -> Fut<'_, Slice<Waiting>> {
@@ -204,8 +262,10 @@ impl Offline for SqlStores {
                 Box::pin(async move {
                     let kit = conn.kit.clone();
                     let args = [Arg::number(owner.get().into()), Arg::number(seq)];
+                    let [owner, seq] = [owner.get().into(), seq];
+                    // First, while the rows can be counted.
+                    conn.run(&kit.offline.count_through, &[seq, owner].map(Arg::number)).await?;
                     let gone = conn.run(&kit.offline.remove_through, &args).await?;
-                    count_down(conn, owner.get().into(), gone).await?;
                     Ok(small(gone))
                 })
             }),
@@ -229,18 +289,18 @@ impl Offline for SqlStores {
                 Box::pin(async move {
                     let kit = conn.kit.clone();
                     let args = [Arg::number(now), Arg::number(limit.into())];
-                    let mut gone: HashMap<u64, u64> = HashMap::new();
+                    let mut gone: HashMap<u64, Held> = HashMap::new();
                     let mut keys = Vec::new();
                     for row in conn.rows(&kit.offline.expired, &args).await? {
                         let (owner, seq) = (row.number(0)?, row.number(1)?);
-                        *gone.entry(owner).or_default() += 1;
+                        gone.entry(owner).or_default().add(row.number(2)?);
                         keys.extend([Arg::number(owner), Arg::number(seq)]);
                     }
                     conn.run_rows(&kit.offline.remove, 2, &keys).await?;
                     for (owner, gone) in &gone {
                         count_down(conn, *owner, *gone).await?;
                     }
-                    Ok(small(gone.values().sum()))
+                    Ok(small(gone.values().map(|gone| gone.messages).sum()))
                 })
             }),
         )

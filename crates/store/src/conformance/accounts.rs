@@ -86,9 +86,14 @@ async fn furnished(stores: &Stores) -> crate::AddressId {
         item.name = Some(name.to_owned());
         stores.roster.change(ann, &contact, Box::new(|_| Change::Put(item))).await.unwrap();
     }
-    let message =
-        OfflineMessage { owner: ann, stored_at: 1, expires: Some(2), stanza: b"<message/>".to_vec() };
-    stores.offline.append(vec![message; 3], 10).await.unwrap();
+    let message = OfflineMessage {
+        owner: ann,
+        sender: 0,
+        stored_at: 1,
+        expires: Some(2),
+        stanza: b"<message/>".to_vec(),
+    };
+    stores.offline.append(vec![message; 3], crate::Quota::of_messages(10)).await.unwrap();
     let name = jid("ann@example.org");
     let blocked = vec![jid("eve@example.com")];
     stores.blocklists.change_blocklist(name.as_ref(), blocked, Unblock::All, 9).await.unwrap();

@@ -21,8 +21,9 @@ pub async fn brings_everything(f: Fixture) {
         let put = Box::new(move |_| Change::Put(item));
         versions.push(f.stores.roster.change(ann, &contact, put).await.unwrap().version);
     }
-    let message = OfflineMessage { owner: ann, stored_at: 5, expires: None, stanza: b"<message/>".to_vec() };
-    f.stores.offline.append(vec![message.clone(), message], 10).await.unwrap();
+    let message =
+        OfflineMessage { owner: ann, sender: 0, stored_at: 5, expires: None, stanza: b"<message/>".to_vec() };
+    f.stores.offline.append(vec![message.clone(), message], crate::Quota::of_messages(10)).await.unwrap();
 
     let secrets = f.stores.logins.secrets(jid("ann@example.org/desk").as_ref()).await.unwrap().unwrap();
     assert_eq!((secrets.id, &secrets.credentials[..], secrets.disabled), (ann, &b"ann"[..], false));
@@ -43,8 +44,9 @@ pub async fn sees_every_write(f: Fixture) {
     for round in 0..20u8 {
         f.stores.accounts.set_credentials(name.as_ref(), &[round]).await.unwrap();
         f.stores.accounts.set_disabled(name.as_ref(), round % 2 == 0).await.unwrap();
-        let message = OfflineMessage { owner: ann, stored_at: 5, expires: None, stanza: vec![round] };
-        f.stores.offline.append(vec![message], 100).await.unwrap();
+        let message =
+            OfflineMessage { owner: ann, sender: 0, stored_at: 5, expires: None, stanza: vec![round] };
+        f.stores.offline.append(vec![message], crate::Quota::of_messages(100)).await.unwrap();
         let login = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
         assert_eq!(login.credentials, [round]);
         assert_eq!(login.disabled, round % 2 == 0);

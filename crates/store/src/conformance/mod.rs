@@ -179,7 +179,7 @@ macro_rules! conformance_suite {
             many_at_once_get_their_own, what_proves_a_client_is_apart_from_what_a_session_needs,
             the_same_account_many_times_at_once, unusual_bytes_of_credentials);
         $crate::conformance_suite!(@ $backend, offline: comes_back_in_order, numbers_are_never_used_again,
-            limit_answers_full, limit_counts_each_account_alone, expired_messages_make_room,
+            limit_answers_full, limit_counts_each_account_alone, bytes_are_limited_as_well, expired_bytes_make_room, one_sender_has_a_share, expired_messages_make_room,
             fetch_leaves_expired_out, expire_sweeps_up_to_its_limit, pages_at_every_boundary,
             remove_through_can_be_repeated, without_account_nothing_is_kept, many_writers_lose_nothing,
             bytes_come_back_as_they_went, later_incarnation_numbers_are_higher, nothing_to_append);

@@ -54,7 +54,8 @@ struct Entry {
     credentials: Arc<[u8]>,
     roster: BTreeMap<AddressId, RosterItem>,
     version: u64,
-    offline: BTreeMap<u64, Waiting>,
+    /// With the number of the sender.
+    offline: BTreeMap<u64, (u64, Waiting)>,
     last_seq: u64,
     blocklist: Vec<u8>,
     tokens: Vec<u8>,

@@ -1,9 +1,19 @@
 //! Waiting messages in memory.
 use super::{Memory, ready};
-use crate::{AddressId, Appended, Fut, Offline, OfflineMessage, Page, Slice, Waiting};
+use std::collections::BTreeMap;
+
+use crate::{AddressId, Appended, Fut, Held, Offline, OfflineMessage, Page, Quota, Slice, Waiting};
 
 fn expired(waiting: &Waiting, now: u64) -> bool {
     waiting.expires.is_some_and(|expires| expires <= now)
+}
+
+fn held(all: &BTreeMap<u64, (u64, Waiting)>, of: impl Fn(u64) -> bool) -> Held {
+    let mut held = Held::default();
+    for (_, waiting) in all.values().filter(|(sender, _)| of(*sender)) {
+        held.add(waiting.stanza.len() as u64);
+    }
+    held
 }
 
 fn small(number: usize) -> u32 {
@@ -11,20 +21,27 @@ fn small(number: usize) -> u32 {
 }
 
 impl Offline for Memory {
-    fn append(&self, messages: Vec<OfflineMessage>, limit_per_account: u32) -> Fut<'_, Vec<Appended>> {
+    fn append(&self, messages: Vec<OfflineMessage>, quota: Quota) -> Fut<'_, Vec<Appended>> {
         let mut state = self.state.lock();
         let answers = messages.into_iter().map(|message| {
-            let OfflineMessage { owner, stored_at, expires, stanza } = message;
+            let OfflineMessage { owner, sender, stored_at, expires, stanza } = message;
             let Some(entry) = state.accounts.get_mut(&owner) else { return Appended::NoAccount };
-            if entry.offline.len() >= limit_per_account as usize {
-                entry.offline.retain(|_, waiting| !expired(waiting, stored_at));
+            let size = stanza.len() as u64;
+            if !quota.has_room(held(&entry.offline, |_| true), size) {
+                entry.offline.retain(|_, (_, waiting)| !expired(waiting, stored_at));
             }
-            if entry.offline.len() >= limit_per_account as usize {
+            let all = held(&entry.offline, |_| true);
+            if !quota.has_room(all, size) {
                 return Appended::Full;
+            }
+            if quota.asks_for_sender(sender, all, size)
+                && !quota.sender_has_room(held(&entry.offline, |of| of == sender), size)
+            {
+                return Appended::SenderFull;
             }
             entry.last_seq += 1;
             let seq = entry.last_seq;
-            entry.offline.insert(seq, Waiting { seq, stored_at, expires, stanza });
+            entry.offline.insert(seq, (sender, Waiting { seq, stored_at, expires, stanza }));
             Appended::Stored { seq }
         });
         let answers = answers.collect();
@@ -35,7 +52,7 @@ impl Offline for Memory {
         let state = self.state.lock();
         let items = state.accounts.get(&owner).map_or_else(Vec::new, |entry| {
             let behind = entry.offline.range(page.after.saturating_add(1)..);
-            let live = behind.map(|(_, waiting)| waiting).filter(|waiting| !expired(waiting, now));
+            let live = behind.map(|(_, (_, waiting))| waiting).filter(|waiting| !expired(waiting, now));
             live.take(page.limit as usize + 1).cloned().collect()
         });
         ready(Ok(Slice::cut(items, page, |waiting| waiting.seq)))
@@ -58,7 +75,7 @@ impl Offline for Memory {
         let mut state = self.state.lock();
         let mut left = limit;
         for entry in state.accounts.values_mut() {
-            entry.offline.retain(|_, waiting| {
+            entry.offline.retain(|_, (_, waiting)| {
                 let gone = left > 0 && expired(waiting, now);
                 left -= u32::from(gone);
                 !gone

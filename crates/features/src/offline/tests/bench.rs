@@ -48,10 +48,10 @@ impl Gate {
 }
 
 impl Offline for Gate {
-    fn append(&self, messages: Vec<OfflineMessage>, limit: u32) -> Fut<'_, Vec<Appended>> {
+    fn append(&self, messages: Vec<OfflineMessage>, quota: store::Quota) -> Fut<'_, Vec<Appended>> {
         Box::pin(async move {
             self.pass("append").await;
-            let answer = self.inner.append(messages, limit).await;
+            let answer = self.inner.append(messages, quota).await;
             self.pass("appended").await;
             answer
         })

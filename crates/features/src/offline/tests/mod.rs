@@ -57,6 +57,39 @@ fn many_messages_keep_their_order() {
 }
 
 #[test]
+fn bytes_are_limited_and_one_sender_has_a_share() {
+    let bench = Bench::with(&[("max_bytes", 65_536), ("limit", 40)], Limits::default());
+    let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
+    let say = |client: &_, size: usize| {
+        let text = "x".repeat(size);
+        let later = bench.begin(
+            client,
+            &format!("<message to='juliet@capulet.com' type='chat'><body>{text}</body></message>"),
+        );
+        bench.finish(later);
+        bench.recv(client).concat()
+    };
+    // Half of the bytes, with what the server adds.
+    assert_eq!((say(&romeo, 20_000), say(&romeo, 10_000)), (String::new(), String::new()));
+    let refused = say(&romeo, 5_000);
+    assert!(refused.contains("type='wait'><resource-constraint "), "{refused}");
+    // Another sender has room; beyond all bytes nobody has.
+    assert_eq!(say(&nurse, 30_000), "");
+    let juliet = bench.online("juliet");
+    assert_eq!(bench.bodies(&juliet).len(), 3);
+    bench.offline(&juliet);
+    // Half of the messages.
+    let refused = (0..40).filter(|_| !say(&romeo, 1).is_empty()).count();
+    assert_eq!((refused, bench.stored("juliet")), (20, 20));
+    assert_eq!(say(&nurse, 1), "");
+    // What everybody left together.
+    let refused = say(&nurse, 62_000);
+    assert!(refused.contains("<service-unavailable ") && refused.contains("storage is full"), "{refused}");
+    assert_eq!(bench.node.metrics.offline_refused.get(["sender"]), 21);
+    assert_eq!(bench.node.metrics.offline_refused.get(["full"]), 1);
+}
+
+#[test]
 fn section_3_types_that_are_not_kept() {
     let bench = Bench::new();
     let romeo = bench.online("romeo");
@@ -79,7 +112,7 @@ fn section_3_types_that_are_not_kept() {
 
 #[test]
 fn section_2_step_3_a_full_store_and_a_missing_account_are_told() {
-    let bench = Bench::with(&[("limit", 2)], Limits::default());
+    let bench = Bench::with(&[("limit", 2), ("sender_percent", 100)], Limits::default());
     let romeo = bench.online("romeo");
     for n in 0..3 {
         let later = bench.say(&romeo, "juliet@capulet.com", &n.to_string());
