@@ -54,6 +54,7 @@ mod log_floods;
 mod log_injection;
 mod look_alike_names;
 mod metrics_for_strangers;
+mod offline_store_filled;
 mod parallel_guesses;
 mod pipelined_before_tls;
 mod poison_for_expat;

@@ -1,0 +1,50 @@
+//! Messages that fill the offline store of somebody who is away.
+//!
+//! Done: somebody who is in nobody's roster leaves large and small messages for an account without a resource, until nothing
+//! more is taken.
+//!
+//! Rule: XEP-0160 section 2 has messages refused when the store is full, and section 5 lets a server limit what it keeps; a
+//! limit of messages alone lets one sender keep some hundred megabytes for each account, and the messages of others out.
+//!
+//! Right: what waits is limited in bytes as well, one sender has a share of it and is told beyond, and the messages of others
+//! are kept and delivered.
+
+use crate::support::wire;
+
+#[tokio::test]
+async fn one_sender_has_a_share_of_it_and_others_have_room() {
+    let wire = wire();
+    for user in ["juliet", "nurse", "stranger"] {
+        wire.user(user).await;
+    }
+    let (mut stranger, mut nurse) = (wire.login("stranger", "1").await, wire.login("nurse", "1").await);
+    let mut kept = 0;
+    let mut refused = 0;
+    for size in [100_000, 10] {
+        let body = "x".repeat(size);
+        for _ in 0..600 {
+            stranger
+                .send(format!("<message to='juliet@example.com' type='chat'><body>{body}</body></message>"))
+                .await;
+            let answers = stranger.sync().await;
+            match answers.first() {
+                None => kept += size,
+                Some(error) => {
+                    assert_eq!(error.condition().as_deref(), Some("resource-constraint"));
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(kept <= 5 << 20 && kept > 4 << 20 && refused > 600, "{kept} {refused}");
+    nurse.send("<message to='juliet@example.com' type='chat' id='nurse'><body>Madam!</body></message>").await;
+    assert_eq!(nurse.sync().await, []);
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send("<presence/>").await;
+    loop {
+        let seen = juliet.element().await;
+        if seen.name() == "message" && seen.attr("id").as_deref() == Some("nurse") {
+            break;
+        }
+    }
+}
