@@ -27,14 +27,14 @@ async fn authenticate(
     client: &mut Client,
     mechanism: &str,
     initial: &[u8],
-    agent: &str,
+    device: &str,
     more: &str,
 ) -> testkit::wire::Seen {
     let initial = sasl::text::challenge(initial);
     client
         .send(format!(
             "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='{mechanism}'><initial-response>{initial}</initial-response>\
-             <user-agent id='{agent}'/>{more}</authenticate>"
+             <user-agent id='{device}'/>{more}</authenticate>"
         ))
         .await;
     client.element().await
@@ -53,7 +53,7 @@ async fn issue(wire: &Wire, mechanism: HtMechanism) -> String {
 struct Use<'a> {
     user: &'a str,
     domain: &'a str,
-    agent: &'a str,
+    device: &'a str,
     mechanism: HtMechanism,
 }
 
@@ -65,7 +65,7 @@ async fn login(wire: &Wire, token: &str, how: &Use<'_>) -> String {
         HtMechanism::Unbound => Vec::new(),
     };
     let proof = sasl::client::hashed_token(how.user, token, &data);
-    authenticate(&mut client, how.mechanism.name(), &proof, how.agent, FAST).await.name()
+    authenticate(&mut client, how.mechanism.name(), &proof, how.device, FAST).await.name()
 }
 
 #[tokio::test]
@@ -75,12 +75,13 @@ async fn a_token_is_good_where_it_was_given() {
         wire.user(user).await;
     }
     let token = issue(&wire, HtMechanism::Exporter).await;
-    let right = Use { user: "juliet", domain: "example.com", agent: PHONE, mechanism: HtMechanism::Exporter };
+    let right =
+        Use { user: "juliet", domain: "example.com", device: PHONE, mechanism: HtMechanism::Exporter };
     let other = "d4565fa7-4d72-4749-b3d3-740edbf87771";
     for (what, wrong) in [
         ("another user", Use { user: "mallory", ..right }),
         ("another domain", Use { domain: "other.example", ..right }),
-        ("another client", Use { agent: other, ..right }),
+        ("another client", Use { device: other, ..right }),
         ("without a binding", Use { mechanism: HtMechanism::Unbound, ..right }),
         ("another binding", Use { mechanism: HtMechanism::EndPoint, ..right }),
     ] {
@@ -105,6 +106,7 @@ async fn a_disabled_account_has_no_token() {
     wire.user("juliet").await;
     let token = issue(&wire, HtMechanism::Exporter).await;
     wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
-    let right = Use { user: "juliet", domain: "example.com", agent: PHONE, mechanism: HtMechanism::Exporter };
+    let right =
+        Use { user: "juliet", domain: "example.com", device: PHONE, mechanism: HtMechanism::Exporter };
     assert_eq!(login(&wire, &token, &right).await, "failure");
 }
