@@ -32,7 +32,6 @@ chat:
 
 run: build
 	@echo "Starting $(TARGET)/release/throng; its address, and at the first start the administrator's password, follow."
-	@echo "In another terminal: $(TARGET)/release/throng account add alice@localhost"
 	@exec $(TARGET)/release/throng serve $(if $(CONFIG),--config $(CONFIG))
 
 # Foreign clients: fetched once, milliseconds afterwards.

@@ -9,7 +9,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 /// Folders of these names are never ours.
-const SKIPPED: [&str; 7] = [".git", ".venv", "__pycache__", "corpus", "data", "node_modules", "target"];
+const SKIPPED: [&str; 8] =
+    [".git", ".venv", "__pycache__", "corpus", "data", "load-runs", "node_modules", "target"];
 
 /// A text file.
 #[derive(Debug)]
