@@ -28,6 +28,7 @@ mod peer;
 mod problem;
 mod roster;
 mod sessions;
+mod traffic;
 
 use std::sync::Arc;
 
@@ -64,6 +65,8 @@ pub struct Api {
     /// The OpenAPI document.
     pub(crate) document: Value,
     pub(crate) history: overview::History,
+    /// Totals of domains in the last minute.
+    pub(crate) traffic: traffic::Notes,
 }
 
 impl Api {
@@ -72,13 +75,15 @@ impl Api {
         let tokens = Arc::new(Tokens::new(node.stores.settings.clone()));
         let document = openapi::document(&operations(), schemas());
         let history = overview::History::default();
+        let traffic = traffic::Notes::default();
         let bulk = bulk::Calls::default();
-        Arc::new(Api { node, machine, tokens, auth: Auth::default(), bulk, document, history })
+        Arc::new(Api { node, machine, tokens, auth: Auth::default(), bulk, document, history, traffic })
     }
 
     /// Takes a point for the overview; to be called every [`overview::INTERVAL`] seconds.
     pub fn sample(&self) {
         self.history.sample(&self.node, &self.machine.vitals());
+        self.traffic.sample(&self.node);
     }
 
     /// The hour of the overview, for [`Api::restore_history`] of a later process; nothing before the first point.
@@ -125,6 +130,7 @@ fn operations() -> Vec<Operation> {
     all.extend(log::operations());
     all.extend(nodes::operations());
     all.extend(domains::operations());
+    all.extend(traffic::operations());
     all.extend(openapi::operations());
     all
 }
@@ -143,6 +149,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
     all.extend(log::schemas());
     all.extend(nodes::schemas());
     all.extend(domains::schemas());
+    all.extend(traffic::schemas());
     all
 }
 

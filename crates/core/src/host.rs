@@ -20,6 +20,7 @@ use crate::kept::Kept;
 use crate::limits::Limits;
 use crate::nonza::Elements;
 use crate::session::{Management, Session};
+use crate::traffic::Traffic;
 
 /// A virtual host.
 pub struct Host {
@@ -58,6 +59,8 @@ pub struct Host {
     pub keeps_messages: bool,
     /// Requests to a full address are delivered whether or not their sender may see its presence.
     pub iq_without_subscription: bool,
+    /// What its clients send and get, and how many of them there are.
+    pub traffic: Arc<Traffic>,
     /// Names of the features that are on, in registry order.
     pub features: Vec<&'static str>,
     /// The host that took the place of this one.
@@ -197,8 +200,10 @@ impl Host {
             managed_features.extend_from_slice(&announced.element);
             disco_server.nodes.push(announced.node);
         }
+        let traffic = kept.traffic(jid.as_ref().as_str());
         Ok(Host {
             jid,
+            traffic,
             hooks,
             iq,
             commands,

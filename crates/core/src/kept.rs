@@ -15,12 +15,21 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::traffic::{self, Traffic};
+
 type Key = (Box<str>, &'static str, TypeId);
 
 /// State by domain, feature and type. Clones are the same. At most one entry for each of these, so it is bounded by
 /// the domains that were ever served.
 #[derive(Clone, Default)]
-pub struct Kept(Arc<Mutex<HashMap<Key, Arc<dyn Any + Send + Sync>>>>);
+pub struct Kept(Arc<Mutex<HashMap<Key, Arc<dyn Any + Send + Sync>>>>, Arc<Mutex<Counters>>);
+
+/// Counters by domain, and those of the domains that came too late for their own.
+#[derive(Default)]
+struct Counters {
+    own: HashMap<Box<str>, Arc<Traffic>>,
+    shared: Option<Arc<Traffic>>,
+}
 
 impl Kept {
     /// The state of this type, made if there is none.
@@ -39,6 +48,20 @@ impl Kept {
         all.insert(key, made.clone());
         made
     }
+
+    /// The counters of a domain; after [`traffic::MOST`] domains those that the others share.
+    pub(crate) fn traffic(&self, domain: &str) -> Arc<Traffic> {
+        let mut all = self.1.lock();
+        if let Some(own) = all.own.get(domain) {
+            return own.clone();
+        }
+        if all.own.len() >= traffic::MOST {
+            return all.shared.get_or_insert_with(|| Arc::new(Traffic::shared())).clone();
+        }
+        let own = Arc::<Traffic>::default();
+        all.own.insert(domain.into(), own.clone());
+        own
+    }
 }
 
 impl std::fmt::Debug for Kept {
@@ -51,6 +74,17 @@ impl std::fmt::Debug for Kept {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn counters_of_domains_are_kept_and_bounded() {
+        let kept = Kept::default();
+        let first = kept.traffic("d0.org");
+        let all: Vec<_> = (0..traffic::MOST + 2).map(|n| kept.traffic(&format!("d{n}.org"))).collect();
+        assert!(Arc::ptr_eq(&first, &all[0]));
+        assert!(!Arc::ptr_eq(&all[0], &all[1]));
+        assert!(Arc::ptr_eq(&all[traffic::MOST], &all[traffic::MOST + 1]), "the rest share one set");
+        assert!(Arc::ptr_eq(&all[1], &kept.clone().traffic("d1.org")), "a reload finds them again");
+    }
 
     #[test]
     fn a_state_is_made_once_for_each_domain_feature_and_type() {

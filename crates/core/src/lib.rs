@@ -41,6 +41,7 @@ pub mod passwords;
 pub mod questions;
 pub mod router;
 pub mod session;
+pub mod traffic;
 pub mod visibility;
 
 pub use account::{Account, Contact};

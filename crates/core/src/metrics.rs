@@ -319,7 +319,7 @@ impl Default for Metrics {
     }
 }
 
-const fn index(kind: Kind) -> usize {
+pub(crate) const fn index(kind: Kind) -> usize {
     match kind {
         Kind::Message(_) => 0,
         Kind::Presence(_) => 1,

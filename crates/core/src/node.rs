@@ -433,6 +433,7 @@ impl Node {
 
     fn opened(self: &Arc<Self>, session: &Arc<Session>, stale: bool) {
         self.metrics.sessions_opened.inc();
+        session.account.host().traffic.opened();
         if stale && !session.flags.has(flags::EPHEMERAL) {
             self.reload_roster(session.account.clone());
             self.reload_blocklist(session.account.clone());
@@ -484,6 +485,7 @@ impl Node {
             return;
         }
         self.metrics.sessions_closed.inc();
+        session.account.host().traffic.closed();
         self.leftover(session);
         let mut work = Work::default();
         let mut ctx = ClosingCtx { node: self, session, effects: &mut work.effects };

@@ -13,6 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use throng_core::metrics::{Histograms, MICROSECOND};
+use throng_core::traffic::Totals;
 
 use crate::process::{self, Process};
 use crate::reload::Running;
@@ -120,6 +121,7 @@ fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         labels.iter().zip(accounts.values()).map(|(labels, n)| (&labels[..], *n as f64)).collect();
     page.gauge("throng_accounts", None, "Accounts by domain, counted every five minutes", &values)?;
     page.gauge("throng_domains", None, "Domains that are served", &[(one, node.hosts().len() as f64)])?;
+    domains(page, &node.traffic())?;
     let [control, message, presence] = node.links.measured().map(|bytes| bytes as f64);
     page.gauge(
         "throng_queue",
@@ -144,6 +146,33 @@ fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "Kinds of clients whose features are known, and sessions that use one",
         &[(&[("what", "kinds")], sets as f64), (&[("what", "sessions")], clients as f64)],
     )
+}
+
+/// Counters by domain, of a bounded number of domains.
+fn domains(page: &mut Page<'_>, domains: &[(String, Totals)]) -> Result<(), Error> {
+    let labels: Vec<[(&'static str, &str); 1]> =
+        domains.iter().map(|(domain, _)| [("domain", domain.as_str())]).collect();
+    let of = |value: fn(&Totals) -> u64| -> Vec<(Labels<'_>, f64)> {
+        labels.iter().zip(domains).map(|(labels, (_, totals))| (&labels[..], value(totals) as f64)).collect()
+    };
+    page.gauge("throng_domain_sessions", None, "Bound resources by domain", &of(|totals| totals.sessions))?;
+    page.counter(
+        "throng_domain_sessions_opened",
+        None,
+        "Sessions opened, by domain",
+        &of(|totals| totals.opened),
+    )?;
+    let mut stanzas: Vec<([(&'static str, &str); 3], f64)> = Vec::new();
+    for (domain, totals) in domains {
+        for (direction, counts) in ["in", "out"].into_iter().zip(totals.stanzas) {
+            for (kind, count) in ["message", "presence", "iq"].into_iter().zip(counts) {
+                let labels = [("domain", domain.as_str()), ("kind", kind), ("direction", direction)];
+                stanzas.push((labels, count as f64));
+            }
+        }
+    }
+    let values: Vec<(Labels<'_>, f64)> = stanzas.iter().map(|(labels, n)| (&labels[..], *n)).collect();
+    page.counter("throng_domain_stanzas", None, "Stanzas from and to clients, by their domain", &values)
 }
 
 fn gates(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {

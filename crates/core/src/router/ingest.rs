@@ -39,6 +39,7 @@ impl Node {
     /// Takes one checked stanza of a bound session.
     pub fn ingest(self: &Arc<Self>, session: &Arc<Session>, bytes: &[u8], head: &Head) -> Ingest {
         self.metrics.stanza_in(head.kind);
+        session.account.host().traffic.stanza_in(head.kind);
         let _reading = Reading::begin(self);
         let mut work = Work::default();
         if let Err(fatal) = self.take_in(session, bytes, head, &mut work) {

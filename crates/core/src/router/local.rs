@@ -439,6 +439,7 @@ impl Node {
             Pushed::Closed => return Err(Back { item, full: false }),
         }
         self.metrics.stanza_out(kind);
+        session.account.host().traffic.stanza_out(kind);
         Ok(())
     }
 

@@ -1,0 +1,189 @@
+//! `GET /api/v1/domains/metrics`: sessions and stanzas by served domain, in all and in the last minute.
+//!
+//! Every ten seconds the totals of all domains are noted, and those of a minute are kept: the difference is what happens in a
+//! second. A node counts no more than [`MOST`] domains apart, the rest is one entry. Left out: a history for each domain, for
+//! which there is `/metrics`.
+//!
+//! The trap: totals begin at zero with each process, and a domain that a reload adds is not in the older notes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::Method;
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+use throng_core::Node;
+use throng_core::traffic::{MOST, OTHERS, Totals};
+
+use crate::Api;
+use crate::auth::Scope;
+use crate::operation::{Access, Gives, Operation};
+
+/// Microseconds between two notes.
+const GRAIN: u64 = 10_000_000;
+/// Notes that are kept: a minute.
+const NOTES: usize = 7;
+
+const KINDS: [[&str; 3]; 2] =
+    [["messages_in", "presence_in", "iq_in"], ["messages_out", "presence_out", "iq_out"]];
+
+/// Totals of all domains at one moment of the node's clock.
+#[derive(Debug)]
+struct Note {
+    at: u64,
+    domains: Vec<(String, Totals)>,
+}
+
+/// The notes of the last minute.
+#[derive(Debug, Default)]
+pub(crate) struct Notes(Mutex<VecDeque<Note>>);
+
+impl Notes {
+    /// Takes a note, if it is time.
+    pub(crate) fn sample(&self, node: &Node) {
+        let at = node.clock.micros();
+        let mut notes = self.0.lock();
+        if notes.back().is_some_and(|last| at.saturating_sub(last.at) < GRAIN) {
+            return;
+        }
+        notes.push_back(Note { at, domains: node.traffic() });
+        while notes.len() > NOTES {
+            notes.pop_front();
+        }
+    }
+
+    /// Totals and rates now, and the seconds that the rates are of.
+    fn answer(&self, node: &Node) -> Value {
+        let now = Note { at: node.clock.micros(), domains: node.traffic() };
+        let notes = self.0.lock();
+        let then = notes.front();
+        let seconds = then.map_or(0.0, |then| now.at.saturating_sub(then.at) as f64 / 1e6);
+        let before = |name: &str| {
+            let found = then?.domains.iter().find(|(known, _)| known == name);
+            Some(found.map(|(_, totals)| *totals).unwrap_or_default())
+        };
+        let domains = now.domains.iter().map(|(name, totals)| about(name, totals, before(name), seconds));
+        json!({ "seconds": seconds.round() as u64, "domains": domains.collect::<Vec<_>>() })
+    }
+}
+
+fn about(name: &str, totals: &Totals, before: Option<Totals>, seconds: f64) -> Value {
+    let mut about = Map::new();
+    about.insert("name".to_owned(), name.into());
+    about.insert("sessions".to_owned(), totals.sessions.into());
+    about.insert("sessions_opened".to_owned(), totals.opened.into());
+    let mut rates = Map::new();
+    // Less than a second says nothing, and nothing is no number.
+    let rate = |now: u64, before: Option<u64>| match before {
+        Some(before) if seconds >= 1.0 => {
+            json!((now.saturating_sub(before) as f64 / seconds * 1e3).round() / 1e3)
+        }
+        _ => Value::Null,
+    };
+    rates.insert("sessions_opened".to_owned(), rate(totals.opened, before.map(|b| b.opened)));
+    for (way, names) in KINDS.iter().enumerate() {
+        for (kind, name) in names.iter().enumerate() {
+            let count = totals.stanzas[way][kind];
+            about.insert((*name).to_owned(), count.into());
+            rates.insert((*name).to_owned(), rate(count, before.map(|b| b.stanzas[way][kind])));
+        }
+    }
+    about.insert("rates".to_owned(), rates.into());
+    about.into()
+}
+
+/// The operations of this file.
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::new(Method::GET, "/domains/metrics", "domainMetrics", Access::May(Scope::Read), metrics)
+            .summary("Sessions and stanzas by domain, since the start and in a second of the last minute.")
+            .gives(200, Gives::Json("DomainMetrics"), "The metrics."),
+    ]
+}
+
+/// The schemas of this file.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let names = || KINDS.into_iter().flatten();
+    let count = json!({ "type": "integer", "minimum": 0 });
+    let rate = json!({ "type": ["number", "null"] });
+    let mut counts: Map<String, Value> = names().map(|name| (name.to_owned(), count.clone())).collect();
+    let mut rates: Map<String, Value> = names().map(|name| (name.to_owned(), rate.clone())).collect();
+    let mut needed: Vec<&str> = names().collect();
+    rates.insert("sessions_opened".to_owned(), rate);
+    for name in ["sessions", "sessions_opened"] {
+        counts.insert(name.to_owned(), count.clone());
+        needed.push(name);
+    }
+    let about = format!("The domain; `{OTHERS}` is all domains after the first {MOST} together.");
+    counts.insert("name".to_owned(), json!({ "type": "string", "description": about }));
+    counts.insert(
+        "rates".to_owned(),
+        json!({
+            "type": "object",
+            "description": "The same in a second, on average; null until there is something to compare with.",
+            "required": rates.keys().cloned().collect::<Vec<_>>(),
+            "properties": rates,
+        }),
+    );
+    needed.extend(["name", "rates"]);
+    let domain = json!({ "type": "object", "required": needed, "properties": counts });
+    vec![(
+        "DomainMetrics",
+        json!({
+            "type": "object",
+            "required": ["seconds", "domains"],
+            "properties": {
+                "seconds": { "type": "integer", "minimum": 0, "description": "What the rates are an average of; about a minute." },
+                "domains": { "type": "array", "items": domain },
+            },
+        }),
+    )]
+}
+
+async fn metrics(State(api): State<Arc<Api>>) -> Json<Value> {
+    Json(api.traffic.answer(&api.node))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn domains_are_counted_apart_and_rates_are_those_of_the_last_minute() {
+        let engine = testkit::Engine::new(&[]);
+        engine.user("romeo");
+        let romeo = engine.connect("romeo", "orchard");
+        let notes = Notes::default();
+        let first = notes.answer(&engine.node);
+        let of = |answer: &Value, name: &str| {
+            answer["domains"].as_array().unwrap().iter().find(|d| d["name"] == name).unwrap().clone()
+        };
+        assert_eq!((&first["seconds"], &of(&first, "example.com")["rates"]["messages_in"]), (&json!(0), &Value::Null));
+        notes.sample(&engine.node);
+        for _ in 0..30 {
+            romeo.send("<message to='romeo@example.com/orchard'><body>O</body></message>");
+        }
+        assert_eq!(romeo.recv().len(), 30);
+        engine.advance(10);
+        let answer = notes.answer(&engine.node);
+        let domain = of(&answer, "example.com");
+        assert_eq!((&domain["sessions"], &domain["sessions_opened"]), (&json!(1), &json!(1)));
+        assert_eq!((&domain["messages_in"], &domain["messages_out"]), (&json!(30), &json!(30)));
+        assert_eq!((&answer["seconds"], &domain["rates"]["messages_out"]), (&json!(10), &json!(3.0)));
+        // A minute later nothing of it is left in the rates.
+        for _ in 0..NOTES + 1 {
+            engine.advance(10);
+            notes.sample(&engine.node);
+            notes.sample(&engine.node);
+        }
+        assert_eq!(notes.0.lock().len(), NOTES);
+        romeo.close();
+        engine.run();
+        let answer = notes.answer(&engine.node);
+        let domain = of(&answer, "example.com");
+        assert_eq!((&domain["rates"]["messages_out"], &domain["messages_out"]), (&json!(0.0), &json!(30)));
+        assert_eq!((&answer["seconds"], &domain["sessions"]), (&json!(60), &json!(0)));
+    }
+}
