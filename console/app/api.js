@@ -11,8 +11,15 @@ const REMEMBERED = "throng-signed-in";
 /// Milliseconds that an answer may take.
 const PATIENCE = 20_000;
 
+/// Milliseconds between two attempts to reach a node that does not answer.
+const AGAIN = 5_000;
+
 let csrf = "";
 let ended = () => {};
+let reach = () => {};
+/// When the node last answered, in milliseconds since 1970, and whether it does.
+let last = Date.now();
+let down = false;
 
 /// What the server refused, or why it could not be asked; `message` is one sentence for people.
 export class ApiError extends Error {
@@ -27,6 +34,31 @@ export class ApiError extends Error {
 export const onEnd = (f) => {
   ended = f;
 };
+
+/// Calls `f` when the node does not answer any more, with the time of its last answer in seconds since 1970, and without a time
+/// when it answers again.
+export const onReach = (f) => {
+  reach = f;
+};
+
+function answered() {
+  last = Date.now();
+  if (!down) return;
+  down = false;
+  reach();
+}
+
+/// Views that do not ask by themselves would stay as they are, so the node is asked here until it answers.
+function silent() {
+  if (down) return;
+  down = true;
+  reach(last / 1000);
+  const ask = () => {
+    if (down && csrf && !document.hidden) get("/session").catch(() => {});
+    if (down) setTimeout(ask, AGAIN);
+  };
+  setTimeout(ask, AGAIN);
+}
 
 function remember(on) {
   try {
@@ -60,6 +92,8 @@ async function failure(response) {
     404: "There is no such thing here",
     413: "That is too large",
     429: "Too many requests; wait a little",
+    502: "The proxy cannot reach the node",
+    504: "The proxy cannot reach the node",
     503: "The node does not take requests at the moment",
   };
   let text = problem.detail || problem.title || standard[response.status] || `The node answered with status ${response.status}`;
@@ -85,8 +119,12 @@ async function request(method, path, body, { signal } = {}) {
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new ApiError(0, limit.aborted ? "The node did not answer in time." : "The node cannot be reached.");
+    silent();
+    throw new ApiError(0, limit.aborted ? "The node did not answer in time." : navigator.onLine ? "The node cannot be reached." : "This device has no network.");
   }
+  // A proxy says so when there is no node behind it.
+  if (response.status === 502 || response.status === 504) silent();
+  else answered();
   if (!response.ok) {
     const error = await failure(response);
     if (response.status === 401 && path !== "/session") {

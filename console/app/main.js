@@ -6,6 +6,7 @@
 import * as api from "./api.js";
 import { address } from "./address.js";
 import { choice, h, put } from "./dom.js";
+import { clock } from "./format.js";
 import { help, listen } from "./keys.js";
 import { notice, say } from "./notice.js";
 import { signIn } from "../view/sign_in.js";
@@ -97,6 +98,15 @@ function show({ focus = true } = {}) {
 
 let session = null;
 
+/// Says on every view that the node does not answer, and since when; nothing looks as if it were of this moment then.
+const lost = h("p.lost", { role: "alert", hidden: true });
+let since = 0;
+function mark() {
+  lost.hidden = !since;
+  put(lost, since ? `The node does not answer. Its last answer was at ${clock(since)}; what is shown is of then. It is asked again every five seconds.` : null);
+  main?.classList.toggle("stale", Boolean(since));
+}
+
 function frame() {
   const menu = h("button.menu", { type: "button", "aria-expanded": "false", "aria-controls": "drawer" }, "Menu");
   const ways = WAYS.map(([title, group]) => {
@@ -155,7 +165,8 @@ function frame() {
     event.preventDefault();
     main.querySelector("h1")?.focus();
   } }, "Skip to the content");
-  put(app, skip, h("div.frame", {}, side, main));
+  put(app, skip, h("div.frame", {}, side, h("div.page", {}, lost, main)));
+  mark();
 }
 
 /// Shows the page for signing in; `why` says why it is there again.
@@ -174,6 +185,10 @@ function enter(why) {
 
 api.onEnd((error) => {
   if (main) enter(error.message);
+});
+api.onReach((at = 0) => {
+  since = at;
+  mark();
 });
 window.addEventListener("hashchange", () => show());
 listen(KEYS, (path) => {

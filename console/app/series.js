@@ -14,6 +14,7 @@ export class History {
     this.end = 0;
     this.all = new Map();
     this.current = {};
+    this.resources = {};
   }
 
   /// What to ask for: the time of the last sample, or nothing for all.
@@ -22,9 +23,10 @@ export class History {
   }
 
   /// Takes an answer in. Series end at its `now`.
-  add({ now, interval, series = {}, units = {}, current = {} }) {
+  add({ now, interval, series = {}, units = {}, current = {}, resources = {} }) {
     const step = interval || 2;
     this.current = current;
+    this.resources = resources;
     if (!now) return;
     if (this.end && (step !== this.step || now < this.end)) {
       // The node began anew, or its clock was set: the next answer brings everything.
@@ -57,6 +59,11 @@ export class History {
   /// Seconds that are known.
   get span() {
     return Math.max(0, ...[...this.all.values()].map((list) => list.length - Math.max(0, list.findIndex((n) => !Number.isNaN(n))))) * this.step;
+  }
+
+  /// How many there were, of what is counted by the second.
+  sum(name) {
+    return (this.all.get(name) ?? []).reduce((sum, n) => (Number.isNaN(n) ? sum : sum + n * this.step), 0);
   }
 
   has(name) {

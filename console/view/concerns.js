@@ -3,7 +3,7 @@
 //!
 //! The trap: a bound that is crossed every day teaches people to look away. Each of these is about the node's own promises.
 
-import { many, value } from "../app/format.js";
+import { bytes, day, many, value } from "../app/format.js";
 import { summary } from "../app/series.js";
 
 /// Seconds that a figure is looked at.
@@ -31,5 +31,13 @@ export function concerns(history) {
   if (database && database.mean > 0.5) say(false, `Of a hundred database operations one takes ${value(database.mean, "seconds")} or longer.`);
   const [good, failed] = [of("logins"), of("login_failures")];
   if (failed && failed.mean > 1 && failed.mean > (good?.mean ?? 0)) say(false, `More logins fail than succeed: ${value(failed.mean, "rate")} fail.`);
+  const errors = history.has("log_errors") ? summary(history.last("log_errors", Math.round(600 / history.step))) : null;
+  if (errors && errors.mean > 0) say(false, `${many(Math.max(1, Math.round(errors.mean * errors.n * history.step)), "error")} in the log in the last ten minutes.`);
+  const { certificates = [], disk_free: free, disk_size: size } = history.resources;
+  for (const { names, not_after } of certificates) {
+    const left = not_after - history.end;
+    if (left < 14 * 86_400) say(left < 0, `The certificate of ${names[0] ?? "this node"} ${left < 0 ? "expired" : "expires"} on ${day(not_after)}.`);
+  }
+  if (typeof free === "number" && (free < 1e9 || free < size / 20)) say(free < 1e8, `The disk has ${bytes(free)} left of ${bytes(size)}.`);
   return out;
 }

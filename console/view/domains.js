@@ -6,6 +6,7 @@ import { h, put } from "../app/dom.js";
 import { count, many } from "../app/format.js";
 import { notice } from "../app/notice.js";
 import { empty, loader } from "../app/table.js";
+import { domainMetrics } from "./domain_metrics.js";
 import { forget } from "./domain_names.js";
 
 export const title = "Domains";
@@ -41,8 +42,13 @@ export function open(context) {
     notice(found.note ?? "The configuration was read again");
     load();
   } }, "Reload configuration");
-  put(root, context.head(null, reload), outcome, place);
+  const metrics = domainMetrics(signal);
+  put(root, context.head(null, reload), outcome, place, metrics.element);
   load();
+  const look = () => document.hidden || metrics.load().catch(() => {});
+  look();
+  const timer = setInterval(look, 10_000);
+  return () => clearInterval(timer);
 }
 
 function domain({ name, modules, accounts, online, default: first }) {

@@ -4,13 +4,16 @@
 
 import * as api from "../app/api.js";
 import { Chart } from "../app/chart.js";
+import { address } from "../app/address.js";
 import { h, put } from "../app/dom.js";
-import { clock, count, NONE, span, value } from "../app/format.js";
+import { bytes, clock, count, day, NONE, span, value } from "../app/format.js";
 import { say } from "../app/notice.js";
 import { History } from "../app/series.js";
 import { table, trouble } from "../app/table.js";
-import { concerns } from "./concerns.js";
 import { BOARD } from "./board.js";
+import { concerns } from "./concerns.js";
+import { domainMetrics } from "./domain_metrics.js";
+import { events } from "./events.js";
 
 export const title = "Overview";
 
@@ -19,6 +22,9 @@ const RANGES = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
 const history = new History();
 /// What somebody chose; until then as much as there is to see.
 let chosen = 0;
+
+/// Milliseconds between two looks at what changes slowly.
+const SLOW = 10_000;
 
 const range = () => chosen || (history.span <= 300 ? 300 : 900);
 
@@ -85,7 +91,8 @@ export function open(context) {
       h("section", { class: i ? "part" : null, "aria-label": name }, i ? h("h2", {}, name) : h("h2.unseen", {}, name), h("div.board", {}, list.map((chart) => chart.element))),
     ),
   );
-  put(root, context.head(null, moment, ranges, pause), problem, state, plots, h("section.part", {}, figures));
+  const parts = [events(signal), domainMetrics(signal, 2)];
+  put(root, context.head(null, moment, ranges, pause), problem, state, plots, parts.map(({ element }) => element), h("section.part", {}, figures));
 
   function read() {
     for (const chart of charts) chart.read();
@@ -125,10 +132,17 @@ export function open(context) {
     const found = concerns(history);
     const worst = found.some(({ grave }) => grave) ? "bad" : found.length ? "warn" : "";
     const text = found.length ? `${count(found.length)} ${found.length === 1 ? "thing needs" : "things need"} attention` : "Nothing needs attention";
+    const { certificates = [], disk_free: free, disk_size: size, database_bytes: database } = history.resources;
+    const [first] = certificates;
+    const errors = Math.round(history.sum("log_errors"));
     const facts = [
       ["Up for", span(current.up_seconds)],
       ["Version", current.version],
       ["Connections", count(current.connections)],
+      ["Errors, last hour", errors ? h("a", { href: address("log", { level: "error" }) }, count(errors)) : history.has("log_errors") ? "0" : null],
+      ["Certificate until", first ? h("span", { title: first.names.join(", ") }, day(first.not_after)) : null],
+      ["Disk free", typeof free === "number" ? `${bytes(free)} of ${bytes(size)}` : null],
+      ["Database", bytes(database)],
     ].filter(([, text]) => text !== undefined && text !== null && text !== NONE);
     put(
       state,
@@ -161,31 +175,45 @@ export function open(context) {
       const passed = end ? Math.round((history.end - end) / history.step) : 0;
       failed = false;
       put(problem);
-      plots.classList.remove("stale");
       judge();
       if (board.at !== null && board.held) board.at = Math.max(0, board.at - passed);
       draw();
     } catch (error) {
       if (signal.aborted) return;
-      const since = history.end ? ` These figures are of ${clock(history.end)}.` : "";
-      if (!failed) put(problem, trouble(new Error(`${error.message}${since} It is asked again every few seconds.`)));
+      // That it cannot be reached stands above every view.
+      if (!failed && error.status) put(problem, trouble(new Error(`${error.message} It is asked again every few seconds.`)));
       failed = true;
-      plots.classList.add("stale");
-      if (!history.end) put(state, h("p.verdict", {}, h("span.lamp.bad", { "aria-hidden": "true" }), "There are no figures"));
+      verdict = error.message;
+      const known = history.end ? h("p.fact", {}, "Metrics of ", h("strong", {}, clock(history.end))) : null;
+      put(state, h("p.verdict", {}, h("span.lamp.bad", { "aria-hidden": "true" }), error.message), known);
     } finally {
       asking = false;
       timer = setTimeout(tick, failed ? 5_000 : history.step * 1_000);
     }
   }
 
+  let asked = 0;
+  async function look() {
+    clearTimeout(asked);
+    if (signal.aborted || document.hidden) return;
+    // What fails is said by the other question, which is asked more often.
+    if (!paused) await Promise.allSettled(parts.map(({ load }) => load()));
+    asked = setTimeout(look, SLOW);
+  }
+
   const watch = new ResizeObserver(() => draw());
   watch.observe(plots);
-  document.addEventListener("visibilitychange", tick, { signal });
+  document.addEventListener("visibilitychange", () => {
+    tick();
+    look();
+  }, { signal });
   if (history.end) judge();
   draw();
   tick();
+  look();
   return () => {
     clearTimeout(timer);
+    clearTimeout(asked);
     watch.disconnect();
   };
 }

@@ -42,7 +42,7 @@ use throng_core::Node;
 
 use auth::Auth;
 use auth::tokens::Tokens;
-pub use machine::{Machine, Reloaded, Vitals};
+pub use machine::{Certificate, Machine, Reloaded, Resources, Vitals};
 use operation::Operation;
 pub use peer::Peer;
 pub use problem::Problem;

@@ -33,6 +33,10 @@ pub trait Machine: Send + Sync {
     }
     /// What the overview is sampled from. Cheap enough for every other second.
     fn vitals(&self) -> Vitals;
+    /// Disk, database and certificates, as they were found last.
+    fn resources(&self) -> Resources {
+        Resources::default()
+    }
     /// The last lines of the log.
     fn log(&self) -> Arc<Ring>;
     /// Every module that this program has, in registry order.
@@ -68,6 +72,32 @@ pub struct Vitals {
     pub bytes_in: u64,
     /// Bytes written to sockets.
     pub bytes_out: u64,
+    /// Errors in the log.
+    pub log_errors: u64,
+    /// Warnings in the log.
+    pub log_warnings: u64,
+}
+
+/// What runs out slowly.
+#[derive(Clone, Debug, Default)]
+pub struct Resources {
+    /// Bytes that may still be written where the database is; nothing if that is not known.
+    pub disk_free: Option<u64>,
+    /// Bytes of that file system.
+    pub disk_size: Option<u64>,
+    /// Bytes of the database.
+    pub database_bytes: Option<u64>,
+    /// Certificates that are shown to clients, the first to expire first.
+    pub certificates: Vec<Certificate>,
+}
+
+/// A certificate.
+#[derive(Clone, Debug, Default)]
+pub struct Certificate {
+    /// The names that it is good for.
+    pub names: Vec<String>,
+    /// Seconds since 1970 at which it expires.
+    pub not_after: u64,
 }
 
 /// What a reload did.

@@ -28,7 +28,7 @@ use throng_core::Node;
 
 use crate::auth::Scope;
 use crate::extract::Asked;
-use crate::machine::Vitals;
+use crate::machine::{Resources, Vitals};
 use crate::operation::{Access, Gives, Operation};
 use crate::{Api, assets};
 
@@ -38,7 +38,7 @@ pub const INTERVAL: u64 = 2;
 pub const POINTS: usize = 1_800;
 
 /// Name and unit of every series, in the order of [`values`].
-pub const SERIES: [(&str, &str); 38] = [
+pub const SERIES: [(&str, &str); 40] = [
     ("users_online", "accounts"),
     ("sessions", "sessions"),
     ("sessions_tcp", "sessions"),
@@ -77,6 +77,8 @@ pub const SERIES: [(&str, &str); 38] = [
     ("pool_wait_p99", "seconds"),
     ("database_running", "operations"),
     ("lag", "seconds"),
+    ("log_errors", "1/s"),
+    ("log_warnings", "1/s"),
 ];
 
 /// What counters and histograms said at one moment.
@@ -84,7 +86,7 @@ pub const SERIES: [(&str, &str); 38] = [
 struct Totals {
     /// Microseconds of the node's clock.
     at: u64,
-    counters: [u64; 17],
+    counters: [u64; 19],
     cpu_seconds: f64,
     delivery: Snapshot,
     store: Snapshot,
@@ -116,6 +118,8 @@ impl Totals {
                 metrics.offline_delivered.get(),
                 vitals.store.count(),
                 vitals.store_failed,
+                vitals.log_errors,
+                vitals.log_warnings,
             ],
             cpu_seconds: vitals.cpu_seconds,
             delivery: metrics.deliveries(),
@@ -182,6 +186,8 @@ fn values(node: &Node, vitals: &Vitals, before: &Totals, now: &Totals) -> Point 
         share(&now.pool_wait, &before.pool_wait, 0.99),
         vitals.store_running as f64,
         share(&now.lag, &before.lag, 1.0),
+        rate(17),
+        rate(18),
     ]
     .map(|value| value as f32)
 }
@@ -302,16 +308,55 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         "Overview",
         json!({
             "type": "object",
-            "required": ["now", "interval", "series", "units", "current"],
+            "required": ["now", "interval", "series", "units", "current", "resources"],
             "properties": {
                 "now": { "type": "integer", "description": "Seconds since 1970 of the last value of each series." },
                 "interval": { "type": "integer", "description": "Seconds between two values." },
                 "series": { "type": "object", "properties": names },
                 "units": { "type": "object", "additionalProperties": { "type": "string" } },
                 "current": { "type": "object", "description": "What `throng status --json` prints." },
+                "resources": resources(),
             },
         }),
     )]
+}
+
+fn resources() -> Value {
+    let bytes = |what: &str| json!({ "type": ["integer", "null"], "minimum": 0, "description": what });
+    let certificate = json!({
+        "type": "object",
+        "required": ["names", "not_after"],
+        "properties": {
+            "names": { "type": "array", "items": { "type": "string" }, "description": "At most ten." },
+            "not_after": { "type": "integer", "minimum": 0, "description": "Seconds since 1970 at which it expires." },
+        },
+    });
+    json!({
+        "type": "object",
+        "required": ["disk_free", "disk_size", "database_bytes", "certificates"],
+        "properties": {
+            "disk_free": bytes("Bytes that may still be written where the database is, looked up every half minute."),
+            "disk_size": bytes("Bytes of that file system."),
+            "database_bytes": bytes("Bytes of the database's files."),
+            "certificates": {
+                "type": "array", "items": certificate, "description": "The first to expire first; at most ten.",
+            },
+        },
+    })
+}
+
+fn present(found: Resources) -> Value {
+    const MOST: usize = 10;
+    let certificates = found.certificates.iter().take(MOST).map(|one| {
+        let names: Vec<&String> = one.names.iter().take(MOST).collect();
+        json!({ "names": names, "not_after": one.not_after })
+    });
+    json!({
+        "disk_free": found.disk_free,
+        "disk_size": found.disk_size,
+        "database_bytes": found.database_bytes,
+        "certificates": certificates.collect::<Vec<_>>(),
+    })
 }
 
 #[derive(Debug, Deserialize)]
@@ -324,6 +369,7 @@ async fn overview(State(api): State<Arc<Api>>, headers: HeaderMap, Asked(ask): A
     answer["units"] = json!(SERIES.into_iter().collect::<BTreeMap<_, _>>());
     answer["current"] = api.machine.figures();
     answer["current"]["ready"] = api.machine.ready().into();
+    answer["resources"] = present(api.machine.resources());
     // An hour of a busy node is half a megabyte of digits.
     assets::json(&answer, &headers)
 }

@@ -160,7 +160,10 @@ mod tests {
         let of = |answer: &Value, name: &str| {
             answer["domains"].as_array().unwrap().iter().find(|d| d["name"] == name).unwrap().clone()
         };
-        assert_eq!((&first["seconds"], &of(&first, "example.com")["rates"]["messages_in"]), (&json!(0), &Value::Null));
+        assert_eq!(
+            (&first["seconds"], &of(&first, "example.com")["rates"]["messages_in"]),
+            (&json!(0), &Value::Null)
+        );
         notes.sample(&engine.node);
         for _ in 0..30 {
             romeo.send("<message to='romeo@example.com/orchard'><body>O</body></message>");

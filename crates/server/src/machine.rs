@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use api::{Machine, Reloaded, Vitals};
+use api::{Certificate, Machine, Reloaded, Resources, Vitals};
 use base::BoxFuture;
 use base::count::Snapshot;
 use throng_core::feature::Feature;
@@ -37,6 +37,7 @@ impl Machine for Pages {
         let mut pool_wait = Snapshot::default();
         wired.database.figures().pools.iter().for_each(|pool| pool_wait.merge(&pool.wait.snapshot()));
         let [bytes_in, bytes_out] = net::traffic();
+        let [(_, log_errors), (_, log_warnings), ..] = self.running.log().counts();
         Vitals {
             cpu_seconds: process::cpu_seconds(),
             memory_bytes: process::resident(),
@@ -48,6 +49,19 @@ impl Machine for Pages {
             half_open: u64::from(gate.counts().half_open),
             bytes_in,
             bytes_out,
+            log_errors,
+            log_warnings,
+        }
+    }
+
+    fn resources(&self) -> Resources {
+        let space = self.running.disk.space();
+        let all = self.running.certificates_in_use().into_iter();
+        Resources {
+            disk_free: space.map(|space| space.free),
+            disk_size: space.map(|space| space.size),
+            database_bytes: space.map(|space| space.database),
+            certificates: all.map(|(names, not_after)| Certificate { names, not_after }).collect(),
         }
     }
 

@@ -11,6 +11,7 @@ mod commands;
 mod compliance;
 mod config;
 mod hint;
+mod disk;
 mod history;
 mod logs;
 mod machine;

@@ -429,6 +429,15 @@ fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "When the first certificate expires, since 1970; 0 without TLS",
         &[(&[], running.not_after() as f64)],
     )?;
+    if let Some(space) = running.disk.space() {
+        for (name, help, value) in [
+            ("throng_disk_free", "Bytes that the node may still write where its database is", space.free),
+            ("throng_disk_size", "Bytes of the file system where the database is", space.size),
+            ("throng_database_size", "Bytes of the database's files", space.database),
+        ] {
+            page.gauge(name, Some(Unit::Bytes), help, &[(&[], value as f64)])?;
+        }
+    }
     page.gauge(
         "throng_ready",
         None,

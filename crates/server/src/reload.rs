@@ -25,6 +25,7 @@ use streams::Service;
 use throng_core::{Host, Hosts};
 
 use crate::config::{Config, Listen, changed_limits};
+use crate::disk::Disk;
 use crate::logs::Level;
 use crate::status::Vitals;
 use crate::web::Web;
@@ -70,6 +71,7 @@ pub(crate) struct Running {
     pub(crate) http_doors: Vec<Arc<Door>>,
     pub(crate) web: Arc<Web>,
     pub(crate) vitals: Vitals,
+    pub(crate) disk: Arc<Disk>,
     /// It takes clients.
     pub(crate) ready: AtomicBool,
     /// Accounts by domain, as they were last counted.
@@ -144,6 +146,7 @@ impl Running {
         let state = Mutex::new(State { config, tls });
         let gate = web.gate.clone();
         let (vitals, ready) = (Vitals::default(), AtomicBool::new(false));
+        let disk = Arc::new(Disk::new(wired.database.path()));
         Running {
             path,
             wired,
@@ -152,6 +155,7 @@ impl Running {
             http_doors,
             web,
             vitals,
+            disk,
             ready,
             accounts: Mutex::default(),
             counted: Mutex::default(),
@@ -216,6 +220,12 @@ impl Running {
     pub(crate) fn not_after(&self) -> u64 {
         let tls = self.state.try_lock().and_then(|state| state.tls.clone());
         tls.map_or(0, |tls| tls.not_after())
+    }
+
+    /// Names and end of each certificate, as [`Running::not_after`]; the first to expire first.
+    pub(crate) fn certificates_in_use(&self) -> Vec<(Vec<String>, u64)> {
+        let tls = self.state.try_lock().and_then(|state| state.tls.clone());
+        tls.map_or_else(Vec::new, |tls| tls.validity())
     }
 
     /// The domain of those who name none; nothing while a reload is under way.

@@ -117,10 +117,13 @@ async fn run(path: Option<&Path>, config: Config, level: logs::Level) -> Result<
         running: Some(running.clone()),
     });
     let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
+    // Before the first question, so that what is known does not depend on who asks when.
+    look(&running).await;
     let chores = [
         tasks.0.spawn(chores(running.clone(), api.clone(), saved.clone())),
         tasks.0.spawn(probe(running.clone())),
         tasks.0.spawn(census(running.clone())),
+        tasks.0.spawn(watch_disk(running.clone())),
         tasks.0.spawn(release(node.clone())),
     ];
     running.ready.store(true, Ordering::Relaxed);
@@ -201,6 +204,22 @@ async fn census(running: Arc<Running>) {
         tick.tick().await;
         running.count_changed_accounts().await;
     }
+}
+
+/// Looks every half minute what is left of the disk. A task of its own: a disk that hangs must not hold the chores.
+async fn watch_disk(running: Arc<Running>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(30));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    tick.tick().await;
+    loop {
+        tick.tick().await;
+        look(&running).await;
+    }
+}
+
+async fn look(running: &Arc<Running>) {
+    let disk = running.disk.clone();
+    let _ = tokio::task::spawn_blocking(move || disk.look()).await;
 }
 
 /// Lets presence go that has waited for long enough. Those that are due within a few milliseconds go together.

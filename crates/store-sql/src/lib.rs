@@ -22,7 +22,7 @@ mod seen;
 mod tables;
 mod writer;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -61,6 +61,7 @@ const LARGE_ROSTERS: usize = 2;
 
 /// A database with all needs.
 pub struct SqlStores {
+    path: PathBuf,
     kit: Arc<Kit>,
     pools: [Pool; 3],
     writer: Arc<Writer>,
@@ -115,10 +116,16 @@ impl SqlStores {
             pools: [writing, reading, logins],
             kit,
             large: Semaphore::new(LARGE_ROSTERS),
+            path,
             reading: AtomicUsize::new(0),
             most_reading: options.queue,
             read_deadline: options.read_deadline,
         }))
+    }
+
+    /// The file that the database is in.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// All needs as the bundle that the server passes around.

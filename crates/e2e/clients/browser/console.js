@@ -82,6 +82,8 @@ async function open(options = {}) {
   page.on("request", (request) => !request.url().startsWith(`${base}/`) && window.strangers.push(request.url()));
   page.on("console", (message) => {
     if (!["error", "warning"].includes(message.type())) return;
+    // Only a scenario that plays a node that is gone refuses connections.
+    if (message.text().includes("net::ERR_CONNECTION_REFUSED")) return;
     if (window.expected > 0 && message.text().startsWith("Failed to load resource")) window.expected -= 1;
     else window.complaints.push(`${message.type()}: ${message.text()}`);
   });
@@ -209,6 +211,52 @@ const scenarios = {
     running();
     load.kill("SIGINT");
     await ended;
+  },
+
+  async the_overview_says_what_runs_out_and_what_happened() {
+    await go("overview", "Overview");
+    const facts = main().locator(".state");
+    for (const fact of [/Errors, last hour \d/, /Certificate until \d{4}-\d\d-\d\d/, /Disk free [\d.]+\s?.?B of/, /Database [\d.]+\s?.?B/, /Up for/]) {
+      await facts.locator(".fact", { hasText: fact }).waitFor();
+    }
+    const events = main().getByRole("region", { name: "Recent events" });
+    await events.locator("li", { hasText: `${admin}: sign-in` }).first().waitFor();
+    check((await events.locator("li time").first().innerText()).match(/\d\d:\d\d:\d\d$/), "an event has no time");
+    await events.getByRole("link", { name: "sign-in" }).first().click();
+    await heading("Audit");
+    await go("domains", "Domains and modules");
+    const row = main().getByRole("region", { name: "By domain" }).locator("tbody tr", { hasText: domain });
+    await until("rates", async () => /\d\/s in, [\d.]+\/s out/.test(await row.innerText()));
+  },
+
+  async a_node_that_does_not_answer_shows_nothing_good() {
+    await go("overview", "Overview");
+    await main().locator(".lamp").waitFor();
+    await page.route("**/api/**", (route) => route.abort("connectionrefused"));
+    const banner = page.getByRole("alert").filter({ hasText: "does not answer" });
+    await banner.waitFor();
+    check(/last answer was at \d\d:\d\d:\d\d/.test(await banner.innerText()), `it says ${await banner.innerText()}`);
+    await main().locator(".state", { hasText: "cannot be reached" }).waitFor();
+    check(/Metrics of \d\d:\d\d:\d\d/.test(await main().locator(".state").innerText()), "the metrics have no time");
+    const seen = await page.evaluate(() => {
+      const style = (selector, name) => getComputedStyle(document.querySelector(selector))[name];
+      const probe = document.createElement("i");
+      document.body.append(probe);
+      probe.style.color = "var(--good)";
+      const good = getComputedStyle(probe).color;
+      probe.remove();
+      return { good, lamp: style(".lamp", "backgroundColor"), line: style(".plot", "filter"), lamps: document.querySelectorAll(".lamp:not(.bad)").length };
+    });
+    check(seen.lamp !== seen.good && seen.lamps === 0, `the lamp is ${seen.lamp}`);
+    check(seen.line === "grayscale(1)", "the lines have their colours");
+    await page.screenshot({ path: path.join(folder, "down.png") });
+    // On each view, and until it answers again.
+    await go("tokens", "API tokens");
+    await banner.waitFor();
+    await page.unroute("**/api/**");
+    await banner.waitFor({ state: "detached" });
+    await go("overview", "Overview");
+    await main().locator(".lamp:not(.bad)").waitFor();
   },
 
   async one_user_is_found_among_all() {

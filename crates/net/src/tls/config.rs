@@ -211,6 +211,22 @@ impl Config {
         list.iter().map(|certificate| certificate.not_after).min().unwrap_or_default()
     }
 
+    /// Of each loaded certificate the names that it is good for, and the second since 1970 at which it expires; the first to
+    /// expire first.
+    pub fn validity(&self) -> Vec<(Vec<String>, u64)> {
+        let list = &self.loaded.read().certificates.list;
+        let names = |certificate: &Certificate| {
+            let mut names: Vec<String> =
+                certificate.names.xmpp.iter().chain(&certificate.names.dns).cloned().collect();
+            names.sort_unstable();
+            names.dedup();
+            names
+        };
+        let mut all: Vec<_> = list.iter().map(|it| (names(it), it.not_after)).collect();
+        all.sort_by_key(|(_, not_after)| *not_after);
+        all
+    }
+
     /// Served domains that no loaded certificate is good for. Worth a warning: clients will refuse the connection.
     pub fn uncovered(&self) -> Vec<String> {
         let loaded = self.loaded.read();
