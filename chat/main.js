@@ -29,7 +29,8 @@ session.addEventListener("state", () => {
     location.hash = "";
     view.entry({ why: state.why });
   } else if (state.name === "online" || inside) view.app();
-  else view.entry({ busy: true });
+  // Between two attempts the form can be changed and sent again.
+  else view.entry({ busy: state.name === "connecting" && !state.again });
 });
 
 session.addEventListener("online", async ({ detail: { resumed } }) => {
@@ -66,6 +67,15 @@ const looking = (jid) => model.open === jid && !document.hidden && document.hasF
 const seen = () => looking(model.open) && model.read();
 addEventListener("focus", seen);
 document.addEventListener("visibilitychange", seen);
+
+// Lets somebody see us, and asks to see them. Who asks approves in advance (RFC 6121 section 3.4; the page comes from a server that
+// offers it), so the answer needs no second approval: each of the two clicks once.
+function befriend(jid) {
+  if (!session.send(stanzas.subscription(jid, "subscribed"))) return;
+  const sees = ["to", "both"].includes(model.contacts.get(jid)?.subscription);
+  if (!sees) session.send(stanzas.subscription(jid, "subscribe"));
+  model.decide(jid);
+}
 
 const on = (name, then) => view.addEventListener(name, ({ detail }) => then(detail));
 
@@ -104,7 +114,7 @@ on("add", async ({ jid: typed, name }) => {
   } catch (error) {
     return view.ask(`It did not work: ${error.message}.`);
   }
-  session.send(stanzas.subscription(jid, "subscribe"));
+  befriend(jid);
   view.asked();
   location.hash = encodeURIComponent(jid);
 });
@@ -113,12 +123,7 @@ on("remove", (jid) => {
   session.request(stanzas.rosterSet(jid, { subscription: "remove" })).catch((error) => console.error(error));
 });
 
-on("accept", (jid) => {
-  if (!session.send(stanzas.subscription(jid, "subscribed"))) return;
-  const sees = ["to", "both"].includes(model.contacts.get(jid)?.subscription);
-  if (!sees) session.send(stanzas.subscription(jid, "subscribe"));
-  model.decide(jid);
-});
+on("accept", befriend);
 
 on("refuse", (jid) => {
   if (session.send(stanzas.subscription(jid, "unsubscribed"))) model.decide(jid);

@@ -18,7 +18,8 @@ import { asks, bare, ping, reason, resource, result } from "./stanzas.js";
 
 const { Strophe } = globalThis;
 
-// out: nobody signed in · connecting · online · waiting: lost, `at` says when the next attempt is due · ended: the server
+// out: nobody signed in · connecting: `unreached` if the last attempt did not reach the server · online · waiting: `at` says when
+// the next attempt is due, `unreached` whether the server was not reached or the connection to it was lost · ended: the server
 // does not want us, with a reason.
 export const STATES = ["out", "connecting", "online", "waiting", "ended"];
 
@@ -174,7 +175,7 @@ export class Session extends EventTarget {
     this.#drop();
     const { jid, transport } = this.#kept;
     this.#spoken = false;
-    this.#enter({ name: "connecting", again: this.#failures > 0 || attach });
+    this.#enter({ name: "connecting", again: this.#failures > 0 || attach, unreached: Boolean(this.state.unreached) });
     const connection = new Strophe.Connection(this.#services[transport], {
       keepalive: true,
       enableStreamManagement: true,
@@ -241,8 +242,9 @@ export class Session extends EventTarget {
       () => false,
     );
     if (!waiting()) return;
-    if (reached) connection.sendIQ(ping());
-    else this.#later(2_000, () => waiting() && this.#knock(connection));
+    if (reached) return connection.sendIQ(ping());
+    if (!this.state.unreached) this.#enter({ ...this.state, unreached: true });
+    this.#later(2_000, () => waiting() && this.#knock(connection));
   }
 
   #told(connection, status, condition, element) {
@@ -378,9 +380,7 @@ export class Session extends EventTarget {
     this.#calm();
     this.#drop();
     sessionStorage.removeItem(BOSH_SESSION);
-    if (!this.#secret || (typeof this.#secret === "string" && !this.#spoken && this.#failures > 4)) {
-      return this.#end(this.#secret ? "The server cannot be reached." : "The session has ended. Please sign in again.");
-    }
+    if (!this.#secret) return this.#end("The session has ended. Please sign in again.");
     const silent = !this.#spoken;
     this.#failures += 1;
     const { transport, worked } = this.#kept;
@@ -392,7 +392,7 @@ export class Session extends EventTarget {
     } else {
       at = this.#failures === 1 ? 0 : this.#pause();
     }
-    this.#enter({ name: "waiting", at: Date.now() + at });
+    this.#enter({ name: "waiting", at: Date.now() + at, unreached: silent });
     this.#later(at, () => this.#attempt());
   }
 

@@ -185,18 +185,21 @@ export class View extends EventTarget {
   bar(state) {
     clearInterval(this.#left);
     const words = () => {
-      if (state.name === "waiting") {
-        const seconds = Math.max(0, Math.ceil((state.at - Date.now()) / 1_000));
-        const lost = navigator.onLine ? "The connection is lost." : "There is no network.";
-        return seconds ? `${lost} Next attempt in ${seconds} s.` : `${lost} Trying again …`;
-      }
+      const seconds = state.name === "waiting" ? Math.max(0, Math.ceil((state.at - Date.now()) / 1_000)) : 0;
+      const next = seconds ? `Next attempt in ${seconds} s.` : "Trying again …";
+      // The browser knows whether this device has a network; a server that is gone is not told from one that refuses.
+      if (!navigator.onLine) return `There is no network. ${next}`;
+      if (state.unreached) return `The server cannot be reached. ${next}`;
+      if (state.name === "waiting") return `The connection is lost. ${next}`;
       return state.again ? "Connecting again …" : "Connecting …";
     };
-    $("bar").hidden = $("app").hidden || (state.name !== "waiting" && state.name !== "connecting");
+    // While somebody signs in for the first time, the button says it.
+    const first = $("app").hidden && !state.again;
+    $("bar").hidden = state.name !== "waiting" && (state.name !== "connecting" || first);
     $("bar").className = state.name;
     $("bar-text").textContent = words();
     $("bar-retry").hidden = state.name !== "waiting" || state.at - Date.now() < 1_000;
-    if (state.name === "waiting") this.#left = setInterval(() => ($("bar-text").textContent = words()), 1_000);
+    if (!$("bar").hidden) this.#left = setInterval(() => ($("bar-text").textContent = words()), 1_000);
   }
 
   // Soon; many changes are drawn at once.
