@@ -246,7 +246,7 @@ async fn flood(juliet: &mut Client, count: u32, body: usize) {
 
 #[tokio::test]
 async fn a_pause_in_reading_loses_nothing() {
-    let wire = start(|_| {}).await;
+    let wire = start(|setup| setup.limits.queue_sender_percent = 100).await;
     let mut romeo = wire.connect_with(1024);
     romeo.login("romeo", "orchard").await;
     let mut juliet = wire.login("juliet", "balcony").await;
