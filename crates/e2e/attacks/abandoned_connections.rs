@@ -67,6 +67,7 @@ fn round(program: &Program) {
 fn they_leave_nothing_behind() {
     let limits = "[limits]\nlogin_failures_per_address = 1000000\nlogin_failures_per_pair = 1000000\nlogin_failures_per_account = 1000000\n";
     let program = Program::start("abandon", limits, "");
+    assert!(program.get("/metrics").1.contains("\nthrong_connections "), "the gauge has another name");
     round(&program);
     let before = program.resident();
     round(&program);
