@@ -29,6 +29,8 @@ fn sqlite_code(primary: Option<u32>) -> (ErrorKind, &'static str) {
     match primary {
         Some(5 | 6) => (ErrorKind::Conflict, "the database is locked by another program"),
         Some(8 | 3) => (ErrorKind::Setup, "the database may not be written to"),
+        // Nothing but the budget of a search interrupts a statement.
+        Some(9) => (ErrorKind::TooBroad, "the search would read more than one search may"),
         Some(10) => (ErrorKind::Unavailable, "the disk failed"),
         Some(13) => (ErrorKind::Unavailable, "the disk is full"),
         Some(14) => (ErrorKind::Setup, "the database cannot be opened"),

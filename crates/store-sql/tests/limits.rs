@@ -17,7 +17,7 @@ use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use store::conformance::{account, all, jid};
 use store::{
     AddressId, Appended, BulkItem, BulkRoster, Change, Changed, ErrorKind, Fut, NewAccount, OfflineMessage,
-    Page, Seen, StoreError, Stores, Subscription,
+    Page, Query, SearchPage, Seek, Seen, StoreError, Stores, Subscription,
 };
 use support::{Directory, open, runtime};
 use throng_store_sql::Options;
@@ -41,6 +41,48 @@ impl Holder {
 
 fn message(owner: store::AddressId, text: &str) -> OfflineMessage {
     OfflineMessage { owner, sender: 0, stored_at: 1, expires: None, stanza: text.as_bytes().to_vec() }
+}
+
+/// Two terms: everybody matches the longer one and nobody the other, so a walk finds nothing and passes over everybody.
+#[test]
+fn a_search_that_passes_over_too_many_ends_after_a_number_of_steps() {
+    let directory = Directory::new();
+    runtime().block_on(async {
+        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let stores = database.stores();
+        account(&stores, "ann").await;
+        let fill = |from: u32, to: u32| {
+            format!(
+                "WITH RECURSIVE n(i) AS (SELECT {from} UNION ALL SELECT i + 1 FROM n WHERE i < {to}) \
+                 INSERT INTO profile SELECT 1000000 + i, (SELECT domain FROM username LIMIT 1), \
+                 'u' || i, 'common name', 'common', 'name', '', '', '', '', '', '', '' FROM n"
+            )
+        };
+        let mut line = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
+        sqlx::raw_sql(&fill(1, 20_000)).execute(&mut line).await.unwrap();
+        let both = Query { name: Some("common name".into()), email: Some("x".into()), ..Query::default() };
+        let first = || SearchPage { seek: Seek::First, limit: 50 };
+        let found = stores.directory.search("example.org", &both, first()).await.unwrap();
+        assert!(found.users.is_empty(), "what fits the budget is answered");
+        sqlx::raw_sql(&fill(20_001, 160_000)).execute(&mut line).await.unwrap();
+        line.close().await.unwrap();
+        let refused = stores.directory.search("example.org", &both, first()).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::TooBroad);
+        let refused = stores.directory.count("example.org", &both).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::TooBroad);
+        // The connections are as good as before, and their next statement has no budget.
+        for _ in 0..20 {
+            let one = Query { user: Some("ann".into()), ..Query::default() };
+            assert_eq!(stores.directory.search("example.org", &one, first()).await.unwrap().users.len(), 1);
+        }
+        let one = Query { name: Some("common".into()), ..Query::default() };
+        assert_eq!(
+            stores.directory.count("example.org", &one).await.unwrap(),
+            10_000,
+            "one term is a short walk"
+        );
+        database.close().await;
+    });
 }
 
 #[test]

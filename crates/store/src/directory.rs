@@ -92,7 +92,8 @@ pub struct Found {
 
 /// Searches accounts.
 pub trait Directory: Send + Sync {
-    /// One page of the users of a domain that match. Fails with `NotFound` when the cursor is none of this directory's.
+    /// One page of the users of a domain that match. Fails with `NotFound` when the cursor is none of this directory's, and
+    /// with `TooBroad` when too many would have to be passed over.
     fn search(&self, domain: &str, query: &Query, page: SearchPage) -> Fut<'_, Found>;
 
     /// How many match, counted up to [`COUNT_MOST`].

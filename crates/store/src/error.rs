@@ -26,6 +26,8 @@ pub enum ErrorKind {
     Corrupt,
     /// A value is larger than the backend takes, or the dictionary is full.
     TooLarge,
+    /// A search would have to read more than one search may.
+    TooBroad,
     /// The backend cannot be used as configured (path, permission, version of the schema).
     Setup,
     /// A fault in the program, such as a panic in a roster change.
@@ -34,7 +36,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, in order of declaration.
-    pub const ALL: [ErrorKind; 10] = [
+    pub const ALL: [ErrorKind; 11] = [
         ErrorKind::Unavailable,
         ErrorKind::Overloaded,
         ErrorKind::Timeout,
@@ -43,6 +45,7 @@ impl ErrorKind {
         ErrorKind::NotFound,
         ErrorKind::Corrupt,
         ErrorKind::TooLarge,
+        ErrorKind::TooBroad,
         ErrorKind::Setup,
         ErrorKind::Internal,
     ];
@@ -58,6 +61,7 @@ impl ErrorKind {
             ErrorKind::NotFound => "not-found",
             ErrorKind::Corrupt => "corrupt",
             ErrorKind::TooLarge => "too-large",
+            ErrorKind::TooBroad => "too-broad",
             ErrorKind::Setup => "setup",
             ErrorKind::Internal => "internal",
         }

@@ -58,7 +58,9 @@ impl Operations {
     }
     /// Failures that are no answers: those other than `AlreadyExists` and `NotFound`.
     pub fn failed(&self) -> u64 {
-        let bad = |kind: &ErrorKind| !matches!(kind, ErrorKind::AlreadyExists | ErrorKind::NotFound);
+        let bad = |kind: &ErrorKind| {
+            !matches!(kind, ErrorKind::AlreadyExists | ErrorKind::NotFound | ErrorKind::TooBroad)
+        };
         let counts = self.all.iter().flat_map(Operation::failures);
         counts.filter(|(kind, _)| bad(kind)).map(|(_, count)| count).sum()
     }

@@ -106,6 +106,9 @@ impl From<StoreError> for CommandError {
     fn from(error: StoreError) -> CommandError {
         match error.kind {
             ErrorKind::TooLarge => CommandError::new(Why::NotAcceptable, "that is too large to be kept"),
+            ErrorKind::TooBroad => {
+                CommandError::new(Why::Invalid, "too many match the longest term; give a longer one")
+            }
             _ => {
                 let fault = Fault::from(error);
                 tracing::warn!(cause = %fault.cause, "a command could not be carried out");

@@ -1,8 +1,9 @@
 //! User Search: XEP-0055 1.3 sections 2 (the fields of old) and 3 (data forms), in pages of XEP-0059 1.0.
 //!
 //! The domain itself is the directory. A field that is filled in finds what begins with it, without regard to case; no
-//! character is a wildcard. The store reads an index in its order and stops after a page, so a search costs what it shows,
-//! however many accounts there are. Counts end at 10 000.
+//! character is a wildcard. The store reads an index in its order and stops after a page, so a search by one term costs what it
+//! shows, however many accounts there are. By several it passes over those that match the longest term only; what would read
+//! too many of them is refused with `not-acceptable`. Counts end at 10 000.
 //!
 //! Left out: words in the middle of a text.
 //!
@@ -138,6 +139,10 @@ fn search(request: &IqRequest<'_>, rules: Rules) -> Result<IqFlow, StanzaError> 
             Err(error) if error.kind == ErrorKind::NotFound => {
                 Err(StanzaError::new(StanzaCondition::ItemNotFound)
                     .text("there is no such place in the result"))
+            }
+            Err(error) if error.kind == ErrorKind::TooBroad => {
+                Err(StanzaError::new(StanzaCondition::NotAcceptable)
+                    .text("too many users match the longest term; give a longer one"))
             }
             Err(error) => Err(store_error(error)),
         };

@@ -9,7 +9,7 @@ mod pool;
 pub(crate) mod sqlite;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
@@ -123,6 +123,22 @@ impl<'a> Arg<'a> {
 }
 
 /// A connection with the statements of this database.
+/// Steps that statements of one call may take together: instructions of SQLite's machine, some fifty for a row that is read.
+/// A count and no time, so that the same search always ends the same way.
+#[derive(Clone)]
+pub(crate) struct Steps(Arc<AtomicI64>);
+
+impl Steps {
+    pub(crate) fn new(most: i64) -> Steps {
+        Steps(Arc::new(AtomicI64::new(most)))
+    }
+
+    /// Takes some; false when none were left.
+    fn take(&self, some: i32) -> bool {
+        self.0.fetch_sub(i64::from(some), Ordering::Relaxed) > 0
+    }
+}
+
 pub(crate) struct Conn {
     line: Option<Line>,
     /// A statement is under way, or was cut off. Such a connection does not go back.
@@ -169,6 +185,19 @@ impl Conn {
     pub(crate) async fn rows(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<Vec<Row>, StoreError> {
         let result = match self.begin()? {
             Line::Sqlite(line) => sqlite::rows(line, sql, args).await,
+        };
+        self.end(result).map(|rows| rows.into_iter().map(Row::Sqlite).collect())
+    }
+
+    /// Runs a statement for its rows, as long as steps are left; `TooBroad` when they are used up.
+    pub(crate) async fn rows_within(
+        &mut self,
+        steps: &Steps,
+        sql: &str,
+        args: &[Arg<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        let result = match self.begin()? {
+            Line::Sqlite(line) => sqlite::rows_within(line, steps, sql, args).await,
         };
         self.end(result).map(|rows| rows.into_iter().map(Row::Sqlite).collect())
     }

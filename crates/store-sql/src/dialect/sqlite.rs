@@ -12,7 +12,7 @@ use sqlx::{Arguments, ConnectOptions};
 use store::{ErrorKind, StoreError};
 
 use super::pool::Open;
-use super::{Arg, Dialect, Pool};
+use super::{Arg, Dialect, Pool, Steps};
 use crate::Options;
 
 /// Rows that the connection's thread may be ahead of their reader, so that it is not woken for each.
@@ -150,6 +150,21 @@ pub(super) async fn rows(
     args: &[Arg<'_>],
 ) -> Result<Vec<SqliteRow>, sqlx::Error> {
     sqlx::query_with(sql, bind(args)?).fetch_all(line).await
+}
+
+/// The same, interrupted when no steps are left. A statement whose future is dropped is interrupted as well, some time later.
+pub(super) async fn rows_within(
+    line: &mut SqliteConnection,
+    steps: &Steps,
+    sql: &str,
+    args: &[Arg<'_>],
+) -> Result<Vec<SqliteRow>, sqlx::Error> {
+    const AT_ONCE: i32 = 10_000;
+    let left = steps.clone();
+    line.lock_handle().await?.set_progress_handler(AT_ONCE, move || left.take(AT_ONCE));
+    let result = rows(line, sql, args).await;
+    line.lock_handle().await?.remove_progress_handler();
+    result
 }
 
 pub(super) async fn script(line: &mut SqliteConnection, sql: &str) -> Result<(), sqlx::Error> {
