@@ -1,11 +1,11 @@
 //! Small input that becomes large in a parser.
 //!
-//! Done: before a login, on three hundred connections at a time: elements of nothing but short children, of attributes, of
-//! declarations, of deep nesting, of references, each up to the limit and without an end, over TCP and WebSocket.
+//! Done: before a login, on three hundred connections at a time: elements of nothing but short children, of attributes,
+//! of declarations, of deep nesting, of references, each up to the limit and without an end, over TCP and WebSocket.
 //!
 //! Rule: CVE-2026-43507 (Prosody: allocation out of proportion in the XML parser before a login); RFC 6120 section 13.12.
 //!
-//! Right: an unfinished element costs what has come of it and not more; a finished one is refused by a limit or answered.
+//! Right: an unfinished element costs what has come of it and not more, and others are served.
 
 use crate::support::{Connection, Program, frame};
 

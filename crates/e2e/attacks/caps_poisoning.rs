@@ -1,10 +1,10 @@
 //! Features of clients, planted under somebody else's hash.
 //!
-//! Done: a client announces the hash that another client's software has (XEP-0115) and answers the server's question with other
-//! features; announces it in the old format without a hash function; answers late, twice, from another address.
+//! Done: a client announces the hash that another client's software has (XEP-0115) and answers the server's question with
+//! other features; announces it in the old format without a hash function; answers with the right features twice over.
 //!
-//! Rule: XEP-0115 section 5.4 and 9.1; ejabberd's cache took what the old format said (release 26.07), Openfire took malformed
-//! answers (OF-3218).
+//! Rule: XEP-0115 section 5.4 and 9.1; ejabberd's cache took what the old format said (release 26.07), Openfire took
+//! malformed answers (OF-3218).
 //!
 //! Right: an answer is believed only if it hashes to what was announced. After a wrong answer the next client with the
 //! hash is asked, and after a right one nobody.

@@ -2,7 +2,7 @@
 //!
 //! Done: a user sends the session identifier of an administrator's command that is under way, with the form filled in;
 //! cancels it; tries the commands themselves at the server, at the administrator's address and at her own; the
-//! administrator's other resource does the same; an administrator's name at another domain tries it.
+//! administrator's other resource does the same.
 //!
 //! Rule: XEP-0050 section 5, XEP-0133 section 6.
 //!

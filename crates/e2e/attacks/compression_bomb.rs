@@ -1,13 +1,12 @@
-//! Stream compression, and what expands without it.
+//! Stream compression.
 //!
-//! Done: `<compress/>` of XEP-0138 before and after the login; on WebSocket, a message of some kilobytes that inflates to a
-//! hundred megabytes.
+//! Done: `<compress/>` of XEP-0138 before and after the login. (WebSocket has a compression of its own:
+//! `websocket_floods.rs`.)
 //!
-//! Rule: CVE-2014-2741 to CVE-2014-2746 (Openfire, Prosody, ejabberd, Tigase, M-Link: uncontrolled resource consumption with
-//! highly compressed stanzas); RFC 3749 section 6.
+//! Rule: CVE-2014-2741 to CVE-2014-2746 (Openfire, Prosody, ejabberd, Tigase, M-Link: uncontrolled resource consumption
+//! with highly compressed stanzas); RFC 3749 section 6.
 //!
-//! Right: compression is not offered, and asked for all the same it ends the stream or is refused; what inflates beyond the
-//! limit of a stanza ends the stream before it is in memory.
+//! Right: compression is not offered, and asked for all the same it ends the stream.
 
 use crate::support::{pair, stream_error, until_the_end, wire};
 

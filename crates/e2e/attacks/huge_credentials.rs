@@ -66,7 +66,6 @@ async fn long_or_strange_credentials_fail_and_that_is_all() {
         assert_eq!(answer.name(), "failure", "{short:?}: {}", answer.0);
     }
     client.authenticate(Mechanism::ScramSha256, "romeo", PASSWORD).await.expect("the stream goes on");
-    let _ = crate::support::wire;
 }
 
 #[tokio::test]

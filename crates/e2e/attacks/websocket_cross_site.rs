@@ -1,12 +1,11 @@
 //! A WebSocket that another page opens.
 //!
-//! Done: handshakes with the origin of another page, of a look-alike, of nothing; handshakes that are none (another version, no
-//! key, another method, no subprotocol); cookies of the console with them.
+//! Done: handshakes with the origin of another page, of a look-alike, of nothing; handshakes that are none (another
+//! version, no key, another method, no subprotocol).
 //!
 //! Rule: RFC 6455 sections 4.2 and 10.2 (cross-site WebSocket hijacking); RFC 7395 section 3.1.
 //!
-//! Right: where the operator lists origins, others get 403; nothing but a whole handshake is switched, and a cookie is worth
-//! nothing there: who opens a WebSocket still has to log in.
+//! Right: where the operator lists origins, others get 403; nothing but a whole handshake is switched.
 
 use crate::support::Program;
 
