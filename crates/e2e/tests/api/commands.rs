@@ -23,7 +23,7 @@ async fn commands_are_described_and_used() {
     assert_eq!(one["present"]["length"], json!(["8"]));
     // Nothing to edit yet is an answer as well.
     let motd = ask("GET /api/v1/commands/edit-motd").by(&who).to(&world).await;
-    assert_eq!((motd.status.as_u16(), &motd.json()["present"]), (200, &json!({})));
+    assert_eq!((motd.status.as_u16(), &motd.json()["present"]), (200, &json!({ "text": [] })));
     let length = &one["input"][0];
     assert_eq!(
         (&length["type"], &length["minimum"], &length["maximum"]),

@@ -74,11 +74,22 @@ pub(crate) const BAD: &[(&str, Values)] = &[
     ("get-registered-users-list", &[("max-items", &["-1"])]),
 ];
 
-/// How a use of a command ended: the condition of its error, or its note and the texts of its values.
+/// How a use of a command ended: with the condition of its error, on a value (XMPP says that in a note, XEP-0050 section
+/// 3.3, and doors name fields by their own names), or with its note and the texts of its values.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Condition(String),
+    Value,
     Done { note: String, texts: Vec<String> },
+}
+
+impl End {
+    fn of(condition: &str) -> End {
+        match condition {
+            "bad-request" | "not-acceptable" | "item-not-found" => End::Value,
+            other => End::Condition(other.to_owned()),
+        }
+    }
 }
 
 /// JSON for the fields of a command.
@@ -95,7 +106,7 @@ async fn http(world: &World, secret: &str, name: &str, values: Values) -> End {
     let answer = ask(&line).bearer(secret).json(body(values)).to(world).await;
     world.engine.run();
     if answer.status != 200 {
-        return End::Condition(answer.problem().1);
+        return End::of(&answer.problem().1);
     }
     let mut json = answer.json();
     let members = json.as_object_mut().unwrap();
@@ -144,9 +155,12 @@ fn xmpp(client: &Client, command: &Command, values: Values) -> End {
     let answer = answers.iter().find(|a| a.starts_with("<iq")).unwrap_or_else(|| panic!("{answers:?}"));
     if let Some((_, error)) = answer.split_once("<error ") {
         let name = error.split('<').nth(1).unwrap();
-        return End::Condition(name.split([' ', '/', '>']).next().unwrap().to_owned());
+        return End::of(name.split([' ', '/', '>']).next().unwrap());
     }
     assert!(answer.contains("status='completed'"), "{} is not done: {answer}", command.name);
+    if answer.contains("<note type='error'>") {
+        return End::Value;
+    }
     let between = |open: &str, close: &str| -> Vec<String> {
         answer.split(open).skip(1).filter_map(|rest| rest.split(close).next()).map(unescape).collect()
     };
