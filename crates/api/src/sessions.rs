@@ -95,8 +95,10 @@ struct Wanted {
 
 async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Result<Response, Problem> {
     let limit = limit(wanted.limit)? as usize;
-    let after = wanted.after.as_deref().map(Jid::parse).transpose();
-    let after = after.map_err(|_| Problem::invalid("after is the next of the page before"))?;
+    let wrong = || Problem::invalid("after is the next of the page before");
+    // The address of an account.
+    let cursor = |text: &str| Jid::parse(text).ok().filter(|jid| jid.local().is_some() && jid.is_bare());
+    let after = wanted.after.as_deref().map(|text| cursor(text).ok_or_else(wrong)).transpose()?;
     let search = wanted.search.map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty());
     let domain = wanted.domain.map(|text| text.to_lowercase());
     let holds = |account: &Account| domain.as_deref().is_none_or(|domain| account.jid.domain() == domain);
