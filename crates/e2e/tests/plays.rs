@@ -45,6 +45,7 @@ plays! {
     caps,
     caps_clients,
     carbons,
+    claims,
     client_state,
     disco,
     external_services,
