@@ -103,7 +103,7 @@ const lost = h("p.lost", { role: "alert", hidden: true });
 let since = 0;
 function mark() {
   lost.hidden = !since;
-  put(lost, since ? `The node does not answer. Its last answer was at ${clock(since)}; what is shown is of then. It is asked again every five seconds.` : null);
+  put(lost, since ? `The node does not answer. Its last answer was at ${clock(since)}; the data shown is from that time. It is asked again every five seconds.` : null);
   main?.classList.toggle("stale", Boolean(since));
 }
 

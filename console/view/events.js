@@ -29,7 +29,7 @@ export function events(signal) {
     const rows = [...log.lines.map(logged), ...audit.items.map(done)].sort((a, b) => b.at - a.at).slice(0, SHOWN);
     const row = ({ at, kind: [tint, word], text, way }) =>
       h("li", {}, h("time", { datetime: new Date(at * 1000).toISOString() }, moment(at, true)), h("span.badge", { class: tint }, word), h("a", { href: way }, text));
-    put(list, rows.length ? h("ol.events", {}, rows.map(row)) : empty("Nothing happened yet"));
+    put(list, rows.length ? h("ol.events", {}, rows.map(row)) : empty("No recent events"));
   };
   return { element, load };
 }

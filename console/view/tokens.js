@@ -34,7 +34,7 @@ export function open(context) {
             brief: (row) => `${row.scopes.join(", ")} · ${ends(row)}`,
             columns: [
               { title: "Name", cell: (row) => row.name },
-              { title: "May", class: "wide-only", cell: (row) => row.scopes.map((scope) => [h("span.badge", {}, scope), " "]) },
+              { title: "Scopes", class: "wide-only", cell: (row) => row.scopes.map((scope) => [h("span.badge", {}, scope), " "]) },
               { title: "Made", class: "wide-only", cell: (row) => moment(row.created) },
               { title: "Ends", class: "wide-only", cell: ends },
               {

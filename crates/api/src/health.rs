@@ -20,8 +20,8 @@ pub(crate) fn routes() -> Router<Arc<Api>> {
     Router::new().route("/metrics", get(metrics)).route("/healthz", get(alive)).route("/readyz", get(ready))
 }
 
-const REFUSED: &str = "metrics are for this machine only: name the address of your Prometheus in [http] metrics_allow, or \
-                       let it send a token (throng token add prometheus --scope metrics)\n";
+const REFUSED: &str = "/metrics is not open to this address: add it to [http] metrics_allow, or send a token \
+                       (throng token add prometheus --scope metrics)\n";
 
 /// Whether this request may have the metrics.
 async fn may_scrape(api: &Arc<Api>, peer: Peer, headers: &HeaderMap) -> bool {

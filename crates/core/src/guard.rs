@@ -8,8 +8,8 @@
 //! * one address, *how many* accounts: [`Limits::login_accounts_per_address`], against one guess for each account;
 //! * one account, all addresses: [`Limits::login_failures_per_account`], against many addresses.
 //!
-//! Who is over one of the last three is refused before a password is looked at, or the limit would be none: the right
-//! guess must look like a wrong one. That would shut out neighbours behind the same address, and the owner of the account
+//! Who is over one of the last three gets the same refusal whether the secret was right or wrong, or the limit would be
+//! none: the right guess must look like a wrong one. That would shut out neighbours behind the same address, and the owner of the account
 //! that is attacked. So whoever has logged in to an account from an address before is only subject
 //! to the first limit, which nobody else can reach for them. Tokens (XEP-0484) cannot be guessed: for them, too, only the
 //! first limit holds. Loopback counts as no address: there may be a proxy that hides everybody.

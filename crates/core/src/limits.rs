@@ -63,7 +63,7 @@ pub struct Limits {
     pub queue_message_bytes: u32,
     /// Queue of one session: presence; the oldest is dropped beyond it.
     pub queue_presence_bytes: u32,
-    /// Queue of one session: IQ and the rest; beyond it the stream is closed.
+    /// Queue of one session: IQ and the rest; beyond it the stream is closed, if that is what the client asked for.
     pub queue_control_bytes: u32,
     /// Percent of each of these that one sender may fill.
     pub queue_sender_percent: u32,

@@ -191,7 +191,7 @@ impl LoginLog {
         write(due);
         let skipped = self.budget.lock().due(now);
         if let Some([logins, ends]) = skipped {
-            tracing::info!(target: TARGET, logins, ends, "more logins and ends of sessions than are written one by one");
+            tracing::info!(target: TARGET, logins, ends, "further logins and session ends, not logged individually");
         }
     }
 }
@@ -201,7 +201,7 @@ fn write(lines: impl IntoIterator<Item = Failed>) {
         let peer = match peer {
             Some(IpAddr::V6(peer)) => format!("{peer}/64"),
             Some(peer) => peer.to_string(),
-            None => "others".to_owned(),
+            None => "other addresses".to_owned(),
         };
         tracing::info!(target: TARGET, peer, count, user = account, condition, reason, "login failed");
     }

@@ -89,7 +89,7 @@ pub struct Metrics {
     pub logins: Tally<1>,
     /// Failed logins by mechanism and condition.
     pub login_failures: Tally<2>,
-    /// Logins refused unseen, by the limit that was reached.
+    /// Logins refused by a limit on failed logins, by the limit that was reached.
     pub logins_limited: Tally<1>,
     /// What was asked of the node by commands and the like, by door and whether it was done.
     pub commands: Tally<2>,
@@ -189,11 +189,7 @@ impl Metrics {
                 "Stored messages that became too old and were removed",
                 &self.offline_expired,
             ),
-            (
-                "throng_scrapes_refused",
-                "Requests for /metrics from addresses that may not have them",
-                &self.scrapes_refused,
-            ),
+            ("throng_scrapes_refused", "Requests for /metrics answered with 403", &self.scrapes_refused),
             ("throng_stanzas_waited", "Stanzas whose sender waited for the store", &self.waited),
         ] {
             registry.register(name, help, counter.clone());
@@ -226,7 +222,7 @@ impl Metrics {
             ("throng_logins", "Logins", &self.logins),
             (
                 "throng_offline_refused",
-                "Messages that the offline store had no room for: for anybody's, or for one sender's",
+                "Messages refused because the recipient's offline storage, or the sender's share of it, was full",
                 &self.offline_refused,
             ),
             ("throng_logins_limited", "Logins refused because too many failed before", &self.logins_limited),

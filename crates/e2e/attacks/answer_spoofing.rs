@@ -1,6 +1,6 @@
 //! Answers to questions that somebody else was asked.
 //!
-//! Done: a stranger answers the server's ping to a silent client; answers a request between two others before the one who
+//! Done: an unrelated user answers the server's ping to a silent client; answers a request between two others before the one who
 //! was asked; sends results that nobody asked for, with guessed identifiers; answers with the server's address in `from`.
 //!
 //! Rule: RFC 6120 section 8.1.2.1 and 8.2.3; XEP-0199 section 7. Smack took a roster from whoever sent it

@@ -1,8 +1,8 @@
 //! Requests with two opinions on where they end.
 //!
 //! Done: two lengths, a length beside chunks, odd spellings of `chunked`, chunk sizes with signs, extensions and
-//! overflow, folded lines, bare line feeds, blanks before the colon, NUL and CR in values, a body behind GET, HTTP/0.9;
-//! behind each a second request that must not be served.
+//! overflow, folded lines, bare line feeds, blanks before the colon, NUL and CR in values, a body after GET, HTTP/0.9;
+//! after each a second request that must not be served.
 //!
 //! Rule: RFC 9112 sections 5.1, 5.2, 6.1, 6.3, 7.1 and 11.2. Behind a proxy with another opinion, one user's bytes become
 //! the head of another's request (CVE-2019-18277 of HAProxy, CVE-2022-26377 of Apache).

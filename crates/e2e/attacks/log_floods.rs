@@ -3,7 +3,7 @@
 //! Done: a hundred wrong passwords from one address, for names that exist and names that are passwords typed into the wrong field;
 //! between them one user logs in and out.
 //!
-//! Rule: RFC 6120 section 13.12 and CWE-779: failures belong into the log, where people look for them, but not a line for each, and
+//! Rule: RFC 6120 section 13.12 and CWE-779: failures belong in the log, where people look for them, but not a line for each, and
 //! no secrets.
 //!
 //! Right: a line for the first failure of an address, then one a minute with their number; a line for the login with address,

@@ -1,4 +1,4 @@
-//! Figures of a node for everybody.
+//! Metrics readable by everybody.
 //!
 //! Done: `/metrics` is asked for through a reverse proxy on the same machine, by HTTP/1.1 and with each header that such a proxy
 //! adds, without a token and with tokens that are none or are for something else.

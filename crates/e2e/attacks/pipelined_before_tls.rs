@@ -1,6 +1,6 @@
 //! Bytes before TLS that take effect after it.
 //!
-//! Done: a man in the middle sends elements behind `<starttls/>` in the same packet: a stream header, a login, a stanza,
+//! Done: a man in the middle sends elements after `<starttls/>` in the same packet: a stream header, a login, a stanza,
 //! a second `<starttls/>`.
 //!
 //! Rule: RFC 6120 section 5.4.3.3 (what came before TLS is discarded); the class of CVE-2011-0411 (STARTTLS command

@@ -6,7 +6,7 @@
 //! Rule: RFC 6120 sections 4.2, 4.4 and 4.9.3; smuggled headers let one user's bytes be read as the server's own
 //! (I. Fratric, "XMPP stanza smuggling", Black Hat 2022, CVE-2022-22784 to 22787).
 //!
-//! Right: the stream ends and nothing behind the oddity is carried out; nothing of it reaches others.
+//! Right: the stream ends and nothing after the oddity is carried out; nothing of it reaches others.
 
 use crate::support::{Way, friends, pair, stream_error, until_the_end};
 

@@ -165,10 +165,10 @@ fn a_password_is_typed_twice_and_never_shown() {
     node.start();
     let jid = format!("alice@{DOMAIN}");
     let add = format!("account add {jid}");
-    let again = "the same again: ";
+    let again = "repeat it: ";
     let question = format!("password for {jid}: ");
     let (good, text) = on_a_terminal(&node, &add, &[(&question, "hunter22\r"), (again, "hunter23\r")]);
-    assert!(!good && text.contains("not the same") && !text.contains("hunter2"), "{text}");
+    assert!(!good && text.contains("the two entries differ") && !text.contains("hunter2"), "{text}");
     let (good, text) = on_a_terminal(&node, &add, &[(&question, "hunt\u{3}")]);
     assert!(!good && text.contains("interrupted") && !text.contains("hunt"), "{text}");
     let missing = node.run(&["account", "show", &jid]);

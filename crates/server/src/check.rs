@@ -39,8 +39,13 @@ pub(crate) fn command(path: Option<&Path>, compliance: bool) -> Result<()> {
         },
     }
     seen.remarks.iter().for_each(|remark| out::line(remark));
+    seen.warnings.iter().for_each(|warning| out::line(&format!("warning: {warning}")));
     if seen.faults.is_empty() {
-        out::line("the configuration is good");
+        out::line(&match seen.warnings.len() {
+            0 => "the configuration is good".to_owned(),
+            1 => "the configuration is valid, 1 warning".to_owned(),
+            n => format!("the configuration is valid, {n} warnings"),
+        });
         return Ok(());
     }
     for fault in &seen.faults {
@@ -59,6 +64,8 @@ struct Seen {
     faults: Vec<String>,
     /// What is good to know.
     remarks: Vec<String>,
+    /// What a node serves with, and some clients do not.
+    warnings: Vec<String>,
 }
 
 impl Seen {
@@ -107,8 +114,7 @@ fn certificates(config: &Config, seen: &mut Seen) -> Result<()> {
         }
     }
     for domain in tls.uncovered() {
-        seen.remarks
-            .push(format!("warning: no certificate is good for {domain}; clients will refuse to connect"));
+        seen.warnings.push(format!("no certificate is good for {domain}; clients will refuse to connect"));
     }
     Ok(())
 }

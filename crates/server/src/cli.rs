@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use throng_core::command::Scope;
 
 /// An XMPP server for very large services.
 #[derive(Parser)]
@@ -188,6 +189,13 @@ impl Account {
     }
 }
 
+/// The help of `--scope`, with every scope there is; the last one includes the others.
+fn scopes() -> String {
+    let all = Scope::ALL.map(Scope::as_str).join(", ");
+    let (some, last) = all.rsplit_once(' ').unwrap_or_default();
+    format!("Scope: {some} or {last} for everything. May be given several times")
+}
+
 #[derive(Subcommand)]
 pub(crate) enum Token {
     /// Make a token and print it; it is not shown again.
@@ -196,8 +204,7 @@ pub(crate) enum Token {
         file: ConfigFile,
         /// What it is called in lists and in the audit log.
         name: String,
-        /// What it is for: read, accounts, sessions, messages, node, or admin for everything. May be given several times.
-        #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',')]
+        #[arg(long = "scope", value_name = "SCOPE", help = scopes(), required = true, value_delimiter = ',')]
         scopes: Vec<String>,
         /// Days until it expires; 0 for never.
         #[arg(long, value_name = "N", default_value_t = 365)]
@@ -238,7 +245,7 @@ pub(crate) struct CommandLine {
     pub(crate) domain: Option<String>,
     /// The command, such as add-user.
     pub(crate) name: Option<String>,
-    /// Its fields, such as user=alice@example.org; required secrets that are left out are read from standard input.
+    /// Its fields, such as user=alice@example.org; required secrets that are left out are asked for (on a terminal without echo).
     #[arg(value_name = "FIELD=VALUE")]
     pub(crate) values: Vec<String>,
 }
@@ -248,4 +255,24 @@ pub(crate) struct ConfigFile {
     /// The configuration file (TOML).
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_help_of_a_token_names_every_scope() {
+        let mut cli = Cli::command();
+        let add = cli.find_subcommand_mut("token").unwrap().find_subcommand_mut("add").unwrap();
+        let help = add.render_long_help().to_string();
+        assert!(
+            help.contains(
+                "Scope: read, metrics, accounts, sessions, messages, node, or admin for everything"
+            ),
+            "{help}"
+        );
+    }
 }

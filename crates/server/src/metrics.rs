@@ -136,7 +136,7 @@ fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     page.gauge(
         "throng_queue_waiting",
         Some(Unit::Bytes),
-        "Bytes that wait for sessions without a connection and for clients that do not keep up; see limits.waiting_bytes",
+        "Undelivered bytes counted against limits.waiting_bytes",
         &[(one, node.ledger.bytes() as f64)],
     )?;
     let (sets, clients) = node.clients.size();

@@ -22,8 +22,8 @@ pub(crate) fn secret(what: &str) -> Result<String> {
     let stdin = std::io::stdin();
     let typed = if stdin.is_terminal() {
         let typed = ask(&stdin, &format!("{what}: "))?;
-        if !typed.is_empty() && ask(&stdin, "the same again: ")? != typed {
-            bail!("the two are not the same; nothing was changed");
+        if !typed.is_empty() && ask(&stdin, "repeat it: ")? != typed {
+            bail!("the two entries differ; nothing was changed");
         }
         typed
     } else {

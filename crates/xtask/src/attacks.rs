@@ -15,8 +15,8 @@ const INTRODUCTION: &str = "\
 
 <!-- Written by `cargo xtask codegen` from the cases in crates/e2e/attacks. -->
 
-Each release is attacked with the suite `crates/e2e/attacks` before it goes out: hostile clients over TCP, TLS, WebSocket, BOSH
-and HTTP, against a node in the test's process or the program itself. Many cases are what other servers and clients had to fix;
+The suite `crates/e2e/attacks` runs with every `make test`: hostile clients over TCP, TLS, WebSocket, BOSH and HTTP, against a node
+in the test's process or the program itself. Many cases are what other servers and clients had to fix;
 the rule names the source. To run it:
 
 ```sh
@@ -26,7 +26,7 @@ cargo test -p throng-e2e --test attacks
 
 A case is one file with the rule at its top. Found another way in? A case that fails is the best report.
 
-| Attack | What is done | Rule and source | What is right |
+| Attack | Method | Rule and source | Expected behaviour |
 | --- | --- | --- | --- |
 ";
 

@@ -282,7 +282,7 @@ impl Desks {
                     Appended::SenderFull => {
                         node.metrics.offline_refused.inc(["sender"]);
                         Err(StanzaError::new(StanzaCondition::ResourceConstraint)
-                            .text("as much of yours waits for the recipient as may of one sender"))
+                            .text("your share of the recipient's offline storage is full"))
                     }
                     Appended::NoAccount => Err(StanzaCondition::ServiceUnavailable.into()),
                 })

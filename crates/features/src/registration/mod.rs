@@ -34,7 +34,7 @@ use self::counts::Counts;
 /// In-Band Registration.
 pub static FEATURE: Feature = Feature {
     name: "registration",
-    summary: "Lets users change their password and remove their account, and strangers register if that is opened.",
+    summary: "Lets users change their password and remove their account, and anyone register if that is opened.",
     specs: &[Spec {
         name: "XEP-0077",
         title: "In-Band Registration",
@@ -48,7 +48,7 @@ pub static FEATURE: Feature = Feature {
             key: "open",
             kind: Kind::Bool,
             default: Value::Bool(false),
-            doc: "Strangers may create accounts.",
+            doc: "Anyone may create an account.",
         },
         OptionSpec {
             key: "password_change",
@@ -102,7 +102,7 @@ pub static FEATURE: Feature = Feature {
             key: "url",
             kind: Kind::Text,
             default: Value::Text(std::borrow::Cow::Borrowed("")),
-            doc: "A page where accounts are created, told to strangers while `open` is off.",
+            doc: "A page where accounts are created, told to unregistered users while `open` is off.",
         },
     ],
     build,

@@ -177,7 +177,7 @@ fn reachable(given: &Given) -> Result<(), Failure> {
     for address in &given.plan.target.addresses {
         if let Err(error) = std::net::TcpStream::connect_timeout(address, Duration::from_secs(5)) {
             return Err(Failure::Usage(anyhow::anyhow!(
-                "nobody answers at {address} ({error}); start the server or mend --target"
+                "nobody answers at {address} ({error}); start the server or fix --target"
             )));
         }
     }

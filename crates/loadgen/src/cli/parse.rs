@@ -43,7 +43,7 @@ pub(super) fn security(text: &str) -> Result<Security, String> {
 
 /// The flag is called as the key of a plan is.
 pub(super) fn renamed_security(text: &str) -> Result<Security, String> {
-    Err(format!("--tls is called --security; write --security {text}"))
+    Err(format!("--tls was renamed; use --security {text}"))
 }
 
 #[cfg(test)]

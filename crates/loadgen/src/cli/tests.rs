@@ -89,7 +89,7 @@ fn without_a_plan_or_with_an_unknown_one_nothing_begins() {
 #[test]
 fn the_old_name_of_security_is_refused_with_the_new_one() {
     let Err(error) = load("x --tls starttls") else { panic!("--tls is taken") };
-    assert!(error.to_string().contains("write --security starttls"), "{error}");
+    assert!(error.to_string().contains("use --security starttls"), "{error}");
     for (word, security) in
         [("auto", Security::Auto), ("direct", Security::Direct), ("tls", Security::Direct)]
     {

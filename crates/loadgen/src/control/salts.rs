@@ -48,7 +48,7 @@ impl Book {
             Err(error) => return Err(error).with_context(|| format!("--salts {shown} cannot be read")),
         };
         let known: Known = serde_json::from_str(&text)
-            .with_context(|| format!("--salts {shown} is no file of salts; give another name"))?;
+            .with_context(|| format!("--salts {shown} is not a salt file; choose another name"))?;
         Ok(Self(Arc::new(Mutex::new(known))))
     }
 
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(again.of(&accounts(1)), [salt(0), salt(1)]);
         assert!(again.for_domain("b.test").unwrap_err().to_string().contains("those of a.test"));
         std::fs::write(&folder, "no").unwrap();
-        assert!(Book::read(&folder).unwrap_err().to_string().contains("no file of salts"));
+        assert!(Book::read(&folder).unwrap_err().to_string().contains("is not a salt file"));
         std::fs::remove_file(&folder).unwrap();
     }
 }

@@ -159,7 +159,7 @@ impl Threshold {
         let text = text.trim();
         let wrong = |what: String| Err(format!("\"{text}\": {what}"));
         let Some((head, rest)) = text.split_once('(') else {
-            return wrong(format!("there is no figure with a name in brackets; {FORM}"));
+            return wrong(format!("there is no statistic with a name in brackets; {FORM}"));
         };
         // A transaction may have brackets in its name: the last one before the comparison ends it.
         let split = COMPARISONS.iter().filter_map(|(sign, _)| rest.find(sign)).min();
@@ -167,14 +167,14 @@ impl Threshold {
             return wrong(format!("there is no comparison (>, >=, <, <=, ==, !=); {FORM}"));
         };
         let Some(name) = inner.trim_end().strip_suffix(')') else {
-            return wrong(format!("the bracket behind the name is missing; {FORM}"));
+            return wrong(format!("the closing bracket after the name is missing; {FORM}"));
         };
         let head = head.trim();
         let Some((_, figure)) = FIGURES.iter().find(|(word, _)| *word == head) else {
             let known = FIGURES.iter().map(|(word, _)| *word);
             let list: Vec<&str> = known.clone().collect();
             let near = nearest(head, known);
-            return wrong(format!("there is no figure \"{head}\"; known are {}{near}", list.join(", ")));
+            return wrong(format!("there is no statistic \"{head}\"; known are {}{near}", list.join(", ")));
         };
         let Some((sign, comparison)) = COMPARISONS.iter().find(|(sign, _)| tail.starts_with(sign)) else {
             return wrong(format!("there is no comparison; {FORM}"));
@@ -309,14 +309,14 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_the_names_that_are_known() {
         let cases: [(&str, &[&str]); 11] = [
-            ("", &["no figure with a name in brackets", "p99(message) > 50ms"]),
-            ("p99 message > 50ms", &["no figure with a name in brackets"]),
-            ("p98(message) > 50ms", &["no figure \"p98\"", "p99.9, mean", "did you mean"]),
+            ("", &["no statistic with a name in brackets", "p99(message) > 50ms"]),
+            ("p99 message > 50ms", &["no statistic with a name in brackets"]),
+            ("p98(message) > 50ms", &["no statistic \"p98\"", "p99.9, mean", "did you mean"]),
             ("p99(mesage) > 50ms", &["\"mesage\"", "known are connect, tls", "did you mean \"message\"?"]),
             ("p99(logins) > 50ms", &["\"logins\"", "did you mean \"login\"?"]),
             ("share(logins) > 5%", &["\"logins\"", "known are login_errors"]),
             ("p99(message) = 50ms", &["no comparison"]),
-            ("p99(message > 50ms", &["bracket behind the name"]),
+            ("p99(message > 50ms", &["closing bracket after the name"]),
             ("p99(message) > fast", &["\"fast\" is no number"]),
             ("p99(message) > 50", &["a time needs a unit", "50ms"]),
             ("count(messages_lost) > 5ms", &["no unit \"ms\""]),
