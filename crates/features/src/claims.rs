@@ -4,7 +4,7 @@
 //! sends these are removed, from messages and presence of every type:
 //!
 //! - `<delay/>` (XEP-0203 2.0) and its forerunner in `jabber:x:delay` (XEP-0091 1.4) by a domain of this server or by
-//!   another user of it. A user's own address may stand there: clients say so what they sent late.
+//!   another user of it, or by what is no address. A user's own address may stand there: clients say so what they sent late.
 //! - `<occupant-id/>` (XEP-0421 1.0.1 section 3): only a room says it.
 //! - `<result/>` of an archive (XEP-0313 1.1.3 section 5.1): only the archive says it, and an account's archive is its server.
 //! - the address `ofrom` (XEP-0033 1.2.1 section 4.1.6) of anybody but the sender: a room says who wrote to it.
@@ -63,15 +63,15 @@ fn is_claim(child: &xml::Node<'_>, node: &Node, own: JidRef<'_>) -> bool {
         || child.is("addresses", Ns::Addresses) && claims_origin(child, own)
 }
 
-/// Whether `from` is an address of this server that is not the sender's.
+/// Whether `from` is an address of this server that is not the sender's, or no address at all.
 fn is_by_others(child: &xml::Node<'_>, node: &Node, own: JidRef<'_>) -> bool {
     child.attr("from").is_some_and(|from| match jid::parse(&from) {
         Ok(from) => {
             let from = from.as_ref();
             from.bare().as_str() != own.as_str() && node.host(from.domain()).is_some()
         }
-        // Nobody's.
-        Err(_) => false,
+        // No address, but clients may cut it to one: `example.com/` to `example.com`.
+        Err(_) => true,
     })
 }
 
@@ -131,6 +131,13 @@ mod tests {
                 " from='juliet@example.com'",
                 " from='juliet@example.com/balcony'",
                 " from='romeo@example.com/orchard'",
+                " from='example.com/'",
+                " from='juliet@example.com/'",
+                " from='romeo@example.net/'",
+                " from='@example.com'",
+                " from='example.com '",
+                " from='xmpp:example.com?'",
+                " from=''",
             ] {
                 let text = format!("<a xmlns='u:a'/>{}<b xmlns='u:b'/>", delay(forged));
                 assert_eq!(arrives(&text), "<a xmlns='u:a'/><b xmlns='u:b'/>", "{forged}");

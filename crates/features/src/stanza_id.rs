@@ -3,8 +3,9 @@
 //! Each message of type chat or normal that arrives for an account gets a `<stanza-id/>` by that account, before
 //! anything else sees it; the archive, the offline store and all resources then speak of the same id. Not stamped:
 //! groupchat (the room gives the id), headline and error (never archived), and typing notifications without a body.
-//! A `<stanza-id/>` that claims to be by the account or by this server is removed from what its users send and receive,
-//! from messages of every type and whether ids are given or not (section 4, rule 2). `<origin-id/>` passes untouched.
+//! A `<stanza-id/>` that claims to be by the account or by this server, or whose `by` is no address, is removed from what
+//! its users send and receive, from messages of every type and whether ids are given or not (section 4, rule 2).
+//! `<origin-id/>` passes untouched.
 //!
 //! Left out: ids for what an account sends itself; its own archive gives them.
 //!
@@ -73,7 +74,7 @@ fn refused(error: xml::Error) -> Flow {
     Flow::Stop(Verdict::Refused(unreadable(error)))
 }
 
-/// Removes every `<stanza-id/>` by this account or by a domain of this server.
+/// Removes every `<stanza-id/>` by this account or by a domain of this server, with any resource, or by what is no address.
 fn strip(frame: &mut Frame, node: &Node, account: JidRef<'_>) -> Flow {
     let tree = match frame.tree() {
         Ok(tree) => tree,
@@ -83,9 +84,11 @@ fn strip(frame: &mut Frame, node: &Node, account: JidRef<'_>) -> Flow {
         n.is("stanza-id", Ns::StanzaId)
             && n.attr("by").is_some_and(|by| match jid::parse(&by) {
                 Ok(by) => {
-                    by.as_ref().as_str() == account.as_str() || node.host(by.as_ref().as_str()).is_some()
+                    let by = by.as_ref().bare();
+                    by.as_str() == account.as_str() || node.host(by.as_str()).is_some()
                 }
-                Err(_) => false,
+                // No address, but clients may cut it to one: `example.com/` to `example.com`.
+                Err(_) => true,
             })
     };
     let gone: Vec<_> = tree.root().child_elements().filter(forged).map(|n| n.range()).collect();
@@ -218,9 +221,19 @@ mod tests {
         let sid = |by: &str| format!("<stanza-id xmlns='urn:xmpp:sid:0' id='forged' by='{by}'/>");
         let (body, foreign) = ("<body>x</body>", sid("room@muc.example.org"));
         let origin = "<origin-id xmlns='urn:xmpp:sid:0' id='de305d54-75b4-431b-adb2-eb6b9e546013'/>";
-        for by in
-            ["juliet@example.com", "JULIET@Example.COM", "example.com", "example.net", "romeo@example.net"]
-        {
+        for by in [
+            "juliet@example.com",
+            "JULIET@Example.COM",
+            "example.com",
+            "example.net",
+            "romeo@example.net",
+            "juliet@example.com/x",
+            "example.com/x",
+            "juliet@example.com/",
+            "example.com/",
+            "@example.com",
+            "",
+        ] {
             for ty in ["chat", "groupchat"] {
                 let got = deliver(&romeo, &juliet, ty, &format!("{}{body}{origin}{foreign}{0}", sid(by)));
                 assert_same(&[got], &[expect(ty, &format!("{body}{origin}{foreign}"))]);
