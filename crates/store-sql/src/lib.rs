@@ -59,6 +59,18 @@ pub fn file(url: &str) -> Result<PathBuf, StoreError> {
 /// Large rosters that are read for logins at a time, of at most [`store::roster::ROSTER_BYTES`] each.
 const LARGE_ROSTERS: usize = 2;
 
+/// Searches of the directory that run at a time. One search is bounded by its steps; without
+/// a bound on their number one account with many resources would keep every connection for reads busy.
+const SEARCHES: u32 = 2;
+
+/// Searches that run or wait. More fail with `Overloaded` at once: they would wait longer than the deadline of reads.
+const SEARCHES_WAITING: usize = 1_000;
+
+/// Searches at a time in a pool of this size: at least one connection is left to other reads where there are two.
+fn searches(pool_size: u32) -> usize {
+    SEARCHES.min(pool_size.saturating_sub(1)).max(1) as usize
+}
+
 /// A database with all needs.
 pub struct SqlStores {
     path: PathBuf,
@@ -69,6 +81,10 @@ pub struct SqlStores {
     lanes: Lanes,
     /// Large rosters that may be read at a time.
     large: Semaphore,
+    /// Searches of the directory that may run at a time.
+    searches: Semaphore,
+    /// Searches that run or wait.
+    searching: AtomicUsize,
     reading: AtomicUsize,
     most_reading: usize,
     read_deadline: Duration,
@@ -116,6 +132,8 @@ impl SqlStores {
             pools: [writing, reading, logins],
             kit,
             large: Semaphore::new(LARGE_ROSTERS),
+            searches: Semaphore::new(searches(options.pool_size)),
+            searching: AtomicUsize::new(0),
             path,
             reading: AtomicUsize::new(0),
             most_reading: options.queue,
@@ -170,9 +188,26 @@ impl SqlStores {
 
     /// Reads on any free connection.
     fn read<T: Send + 'static>(&self, work: Work<T>) -> Fut<'_, T> {
+        self.read_among(None, work)
+    }
+
+    /// Searches the directory: as [`Self::read`], few at a time. The deadline includes the waiting.
+    fn search_for<T: Send + 'static>(&self, work: Work<T>) -> Fut<'_, T> {
+        Box::pin(async move {
+            let _place = Place::take(&self.searching, SEARCHES_WAITING)?;
+            self.read_among(Some(&self.searches), work).await
+        })
+    }
+
+    /// Reads on any free connection. A permit of `few` is taken first, so that whoever waits for one holds no connection.
+    fn read_among<'a, T: Send + 'static>(&'a self, few: Option<&'a Semaphore>, work: Work<T>) -> Fut<'a, T> {
         Box::pin(async move {
             let _place = Place::take(&self.reading, self.most_reading)?;
             let reading = async {
+                let _permit = match few {
+                    Some(few) => Some(few.acquire().await.map_err(|_| fault::unavailable())?),
+                    None => None,
+                };
                 let mut conn = self.pools[1].acquire(&self.kit).await?;
                 work(&mut conn).await
             };

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A walk passes over accounts that match its own term and not the others. How far is bounded by a number of steps
-//! ([`STEPS`]); beyond it the search fails with `TooBroad`.
+//! ([`STEPS`]); beyond it the search fails with `TooBroad`. Few searches run at a time, whoever asks for them
+//! ([`SqlStores::search_for`]), so that reads for sessions always find a connection.
 //!
 //! The trap for the next person: without the statistics of ANALYZE the planner takes the index that the order asks for.
 //! The test of the plans runs without them, and so must the server.
@@ -287,7 +288,7 @@ fn place(cursor: &str) -> Result<Place, StoreError> {
 impl SqlStores {
     fn counted(&self, domain: &str, query: &Query, before: Option<Place>) -> Fut<'_, u64> {
         let (domain, plan) = (domain.to_owned(), query.plan());
-        self.read(Box::new(move |conn| {
+        self.search_for(Box::new(move |conn| {
             Box::pin(async move {
                 Search { conn, domain: &domain, plan: &plan, steps: Steps::new(STEPS) }
                     .count(before.as_ref())
@@ -300,7 +301,7 @@ impl SqlStores {
 impl Directory for SqlStores {
     fn search(&self, domain: &str, query: &Query, page: SearchPage) -> Fut<'_, Found> {
         let (domain, plan) = (domain.to_owned(), query.plan());
-        self.read(Box::new(move |conn| {
+        self.search_for(Box::new(move |conn| {
             Box::pin(async move {
                 Search { conn, domain: &domain, plan: &plan, steps: Steps::new(STEPS) }.page(page).await
             })
@@ -324,6 +325,7 @@ mod tests {
     use super::*;
     use crate::dialect::sqlite::SqliteDialect;
     use sqlx::{ConnectOptions, Row as _};
+    use store::conformance::all;
 
     /// Every walk, counting ones too, goes through the index of its own field and begins and ends where it is told to.
     #[test]
@@ -354,5 +356,76 @@ mod tests {
                 }
             }
         });
+    }
+
+    struct Tasks(tokio::runtime::Handle);
+
+    impl base::Spawner for Tasks {
+        fn spawn(&self, _what: &'static str, task: base::BoxFuture<'static, ()>) {
+            drop(self.0.spawn(task));
+        }
+        fn blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
+            drop(self.0.spawn_blocking(job));
+        }
+    }
+
+    /// One account with many resources that all search at once.
+    #[test]
+    fn searches_leave_the_other_connections_to_other_reads() {
+        let folder = std::env::temp_dir().join(format!("throng-store-{}", base::id::random_id()));
+        std::fs::create_dir(&folder).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let url = format!("sqlite:{}", folder.join("throng.db").display());
+            let tasks = Tasks(tokio::runtime::Handle::current());
+            let clock = std::sync::Arc::new(base::ManualClock::new());
+            // Nothing here is to be late, however slow the machine is.
+            let options =
+                crate::Options { read_deadline: std::time::Duration::MAX, ..crate::Options::default() };
+            let database = SqlStores::open(&url, &options, clock, &tasks).await.unwrap();
+            let query = Query { user: Some("a".into()), ..Query::default() };
+            let page = || SearchPage { seek: Seek::First, limit: 5 };
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+
+            assert_eq!(database.searches.available_permits(), 2, "of 12 connections");
+            let running = database.searches.acquire_many(2).await.unwrap();
+            let mut counts: Vec<Fut<'_, u64>> =
+                (0..crate::SEARCHES_WAITING / 2).map(|_| database.count("example.org", &query)).collect();
+            let mut pages: Vec<Fut<'_, Found>> =
+                counts.iter().map(|_| database.search("example.org", &query, page())).collect();
+            for search in &mut counts {
+                assert!(search.as_mut().poll(&mut cx).is_pending());
+            }
+            for search in &mut pages {
+                assert!(search.as_mut().poll(&mut cx).is_pending());
+            }
+            let reads = &database.figures().pools[1];
+            assert_eq!((reads.used, reads.waiting), (0, 0), "a search that waits holds no connection");
+            let refused = database.count("example.org", &query).await.unwrap_err();
+            assert_eq!(refused.kind, store::ErrorKind::Overloaded);
+            let stores = database.stores();
+            assert_eq!(stores.settings.get("x").await.unwrap(), None, "other reads go on");
+
+            drop(running);
+            // In the order of their coming, which is the order of the permits.
+            assert!(all(counts).await.into_iter().all(|found| found.unwrap() == 0));
+            assert!(all(pages).await.into_iter().all(|found| found.unwrap().users.is_empty()));
+            assert_eq!(database.searches.available_permits(), 2);
+            database.close().await;
+
+            let options = crate::Options { read_deadline: std::time::Duration::ZERO, ..options };
+            let clock = std::sync::Arc::new(base::ManualClock::new());
+            let database = SqlStores::open(&url, &options, clock, &tasks).await.unwrap();
+            let _running = database.searches.acquire_many(2).await.unwrap();
+            let late = database.count("example.org", &query).await.unwrap_err();
+            assert_eq!(late.kind, store::ErrorKind::Timeout, "the deadline includes the waiting");
+            database.close().await;
+        });
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn searches_never_take_the_last_connection_but_the_only_one() {
+        assert_eq!([1, 2, 3, 12, 1000].map(crate::searches), [1, 1, 2, 2, 2]);
     }
 }
