@@ -3,7 +3,7 @@
 //!
 //! Four limits, all within `login_window_seconds` from the first failure on:
 //!
-//! * one address, one account: [`Limits::login_failures_per_pair`];
+//! * one address, one account: [`Limits::login_failures_per_pair`], for passwords and for tokens apart;
 //! * one address, all accounts: [`Limits::login_failures_per_address`];
 //! * one address, *how many* accounts: [`Limits::login_accounts_per_address`], against one guess for each account;
 //! * one account, all addresses: [`Limits::login_failures_per_account`], against many addresses.
@@ -11,8 +11,10 @@
 //! Who is over one of the last three gets the same refusal whether the secret was right or wrong, or the limit would be
 //! none: the right guess must look like a wrong one. That would shut out neighbours behind the same address, and the owner of the account
 //! that is attacked. So whoever has logged in to an account from an address before is only subject
-//! to the first limit, which nobody else can reach for them. Tokens (XEP-0484) cannot be guessed: for them, too, only the
-//! first limit holds. Loopback counts as no address: there may be a proxy that hides everybody.
+//! to the first limit. Tokens (XEP-0484) cannot be guessed: for them, too, only the first limit holds, and it counts tokens
+//! alone. So wrong passwords from behind the same address do not shut out a client with a token. They do shut out the
+//! password of that account, from that address, until the window is over. Loopback counts as no address: there may be a
+//! proxy that hides everybody.
 //!
 //! What is limited is what a client learns. So every answer about a secret, right or wrong, is first asked for with
 //! [`Guard::admit`], which compares and counts in one step: of any number of attempts in parallel, at most the limit are
@@ -93,12 +95,14 @@ pub struct Guard {
     tables: Mutex<Tables>,
 }
 
-/// Who tries: the three keys.
+/// Who tries.
 struct Keys {
     /// None for loopback.
     address: Option<u64>,
     account: u64,
     pair: u64,
+    /// Where failures of the pair are counted: apart for tokens.
+    failures: u64,
 }
 
 impl Guard {
@@ -108,12 +112,14 @@ impl Guard {
         Guard { hasher: RandomState::new(), tables: Mutex::new(Tables::default()) }
     }
 
-    fn keys(&self, peer: IpAddr, account: &str) -> Keys {
+    fn keys(&self, peer: IpAddr, account: &str, token: bool) -> Keys {
         let origin = origin(peer);
+        let pair = self.hasher.hash_one((3u8, origin, account)) | 1;
         Keys {
             address: (!peer.is_loopback()).then(|| self.hasher.hash_one((1u8, origin)) | 1),
             account: self.hasher.hash_one((2u8, account)) | 1,
-            pair: self.hasher.hash_one((3u8, origin, account)) | 1,
+            pair,
+            failures: if token { self.hasher.hash_one((4u8, origin, account)) | 1 } else { pair },
         }
     }
 
@@ -130,13 +136,13 @@ impl Guard {
         account: &str,
         token: bool,
     ) -> Result<(), Limited> {
-        self.tables.lock().check(limits, now, &self.keys(peer, account), token)
+        self.tables.lock().check(limits, now, &self.keys(peer, account, token), token)
     }
 
     /// Asks whether the client may be answered if its secret was `right`; counts the answer in the same step.
     ///
     /// A wrong password, and an account that does not exist, count as a failure. A wrong `token` does not count against
-    /// the account: it is no guess at its password. After a right secret, this account is judged apart from others at this
+    /// the account, nor against its password from this address: it is no guess at that. After a right secret, this account is judged apart from others at this
     /// address.
     ///
     /// # Errors
@@ -150,7 +156,7 @@ impl Guard {
         token: bool,
         right: bool,
     ) -> Result<(), Limited> {
-        let keys = self.keys(peer, account);
+        let keys = self.keys(peer, account, token);
         let mut tables = self.tables.lock();
         tables.check(limits, now, &keys, token)?;
         if right {
@@ -172,7 +178,7 @@ impl Tables {
     fn check(&self, limits: &Limits, now: u32, keys: &Keys, token: bool) -> Result<(), Limited> {
         let window = limits.login_window_seconds;
         let of = |key: u64| self.failures(key, now, window).unwrap_or_default();
-        if of(keys.pair).count >= limits.login_failures_per_pair {
+        if of(keys.failures).count >= limits.login_failures_per_pair {
             return Err(Limited::Pair);
         }
         if token || self.is_known(keys.pair) {
@@ -197,7 +203,7 @@ impl Tables {
             self.failures = vec![Failures::default(); FAILURES * WAYS];
         }
         let account = (!token).then_some(keys.account);
-        for key in [Some(keys.pair), account, keys.address].into_iter().flatten() {
+        for key in [Some(keys.failures), account, keys.address].into_iter().flatten() {
             let entry = self.place(key, now, window);
             entry.count = entry.count.saturating_add(1);
             if Some(key) == keys.address {
@@ -210,7 +216,7 @@ impl Tables {
             self.known = vec![(0, 0); KNOWN * WAYS];
         }
         self.learn(keys.pair, now);
-        if let Some(entry) = self.find(keys.pair) {
+        if let Some(entry) = self.find(keys.failures) {
             *entry = Failures::default();
         }
     }
@@ -399,6 +405,23 @@ mod tests {
     }
 
     #[test]
+    fn guesses_at_the_password_and_at_tokens_do_not_limit_each_other() {
+        let admit = |w: &World, token, right| {
+            w.guard.admit(&w.limits, w.now, HERE.parse().unwrap(), "juliet@x", token, right)
+        };
+        for guessed in [false, true] {
+            let w = World::new();
+            for _ in 0..3 {
+                admit(&w, guessed, false).unwrap();
+            }
+            assert_eq!(admit(&w, guessed, true), Err(Limited::Pair));
+            assert_eq!(admit(&w, !guessed, true), Ok(()));
+            // The right one of the other kind is no way around the limit.
+            assert_eq!(admit(&w, guessed, true), Err(Limited::Pair));
+        }
+    }
+
+    #[test]
     fn an_attack_from_everywhere_does_not_lock_the_owner_out() {
         let w = World::new();
         w.succeed("198.51.100.7", "juliet@x");
@@ -445,7 +468,7 @@ mod tests {
         let guard = Guard::new();
         for many in [1u32, 5, 20, 60, 100] {
             let groups = (0..many).fold(0u128, |g, n| {
-                g | 1 << (guard.keys(HERE.parse().unwrap(), &n.to_string()).account >> 57)
+                g | 1 << (guard.keys(HERE.parse().unwrap(), &n.to_string(), false).account >> 57)
             });
             let counted = distinct(groups);
             assert!(counted * 10 >= many * 5 && counted <= many * 2 + 2, "{counted} for {many}");

@@ -130,6 +130,29 @@ async fn guesses_at_tokens_do_not_shut_the_password_out_elsewhere() {
 }
 
 #[tokio::test]
+async fn guesses_at_the_password_do_not_shut_a_token_out_behind_the_same_address() {
+    let wire = limited_node().await;
+    let ask = format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>");
+    let mut client = wire.connect_from(THERE);
+    shaken(&mut client).await;
+    client.send(plain("juliet", PASSWORD, &ask)).await;
+    let success = client.element().await;
+    let (_, token) = success.0.split_once(" token='").unwrap();
+    let proof = sasl::client::hashed_token("juliet", token.split('\'').next().unwrap(), &[]);
+    for _ in 0..3 {
+        assert_eq!(attempt(&wire, THERE, "juliet", "wrong").await.unwrap_err(), "not-authorized");
+    }
+    assert_eq!(attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
+    let mut client = wire.connect_from(THERE);
+    shaken(&mut client).await;
+    let fast = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>");
+    client.send(authenticate("HT-SHA-256-NONE", &proof, &fast)).await;
+    assert_eq!(client.element().await.name(), "success");
+    // That was no guess at the password, so it is no way around the limit on those.
+    assert_eq!(attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
+}
+
+#[tokio::test]
 async fn unknown_accounts_pretend_to_have_the_iterations_of_new_ones() {
     let wire = limited_node().await;
     let mut iterations = Vec::new();
