@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
-use jid::Jid;
+use jid::{Jid, JidRef};
+use stanza::{StanzaCondition, StanzaError};
 use store::AddressId;
 
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::node::{Node, Principal};
+use crate::session::Session;
 
 /// A user: who a client claims to be, and after the proof, who it is.
 #[derive(Clone, Debug)]
@@ -84,10 +86,44 @@ impl Node {
         Ok(Some(principal))
     }
 
+    /// Refuses what [`Node::bind`] would refuse of a client with this bare address. Asked before [`Node::load`], so that
+    /// a request that cannot succeed reads nothing from the store.
+    ///
+    /// # Errors
+    /// As those of [`Node::bind`].
+    pub fn may_bind(&self, bare: JidRef<'_>, resource: Option<&str>) -> Result<(), StanzaError> {
+        let jid = self.full_address(bare, resource)?;
+        let Some(account) = self.table.find(bare) else { return Ok(()) };
+        let sessions = account.sessions();
+        let full = sessions.len() >= usize::from(self.limits().sessions_per_account);
+        // A session of the same resource and one without a connection make room.
+        let gives_way = |s: &Arc<Session>| s.link.is_dormant() || Some(s.resource()) == jid.resource();
+        if full && !sessions.iter().any(gives_way) { Err(too_many_resources()) } else { Ok(()) }
+    }
+
+    /// The full address that binding `resource` makes. Without a name the resource is random.
+    pub(crate) fn full_address(&self, bare: JidRef<'_>, resource: Option<&str>) -> Result<Jid, StanzaError> {
+        let bad = |text: String| StanzaError::new(StanzaCondition::BadRequest).text(text);
+        match resource.filter(|r| !r.is_empty()) {
+            Some(r) if r.len() > usize::from(self.limits().resource_bytes) => {
+                return Err(bad("the resource is too long".to_owned()));
+            }
+            Some(r) => bare.with_resource(r),
+            None => bare.with_resource(&base::id::random_id()),
+        }
+        .map_err(|e| bad(e.to_string()))
+    }
+
     /// A new user without an account (SASL ANONYMOUS, RFC 4505). The name is random and gone with the session.
     pub fn guest(&self, host: Arc<Host>) -> Option<Identity> {
         let jid =
             Jid::from_parts(Some(&format!("guest-{}", base::id::random_id())), host.domain(), None).ok()?;
         Some(Identity { host, jid, id: AddressId::UNASSIGNED, ephemeral: true })
     }
+}
+
+/// RFC 6120 section 7.6.2.1.
+pub(crate) fn too_many_resources() -> StanzaError {
+    StanzaError::new(StanzaCondition::ResourceConstraint)
+        .text("too many resources are connected; close one of them")
 }

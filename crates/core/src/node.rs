@@ -23,6 +23,7 @@ use crate::hooks::{ClosingCtx, OpenedCtx, Probe, Ran, RemovedCtx};
 use crate::host::{Host, Hosts};
 use crate::inquiry::Inquiries;
 use crate::limits::Limits;
+use crate::login::too_many_resources;
 use crate::login_log::LoginLog;
 use crate::metrics::Metrics;
 use crate::passwords::Passwords;
@@ -332,33 +333,31 @@ impl Node {
     /// Binds a resource (RFC 6120 section 7). A connected resource of the same name is ended with `conflict`
     /// (section 7.7.2.2, policy 1); without a name the server makes one.
     ///
-    /// The roster moves out of `principal` unless there is an error.
+    /// An error drops `principal`: the next attempt loads it again, so that a client without a resource holds no roster.
     ///
     /// # Errors
-    /// `resource-constraint` when the account has too many resources, `jid-malformed` for a bad name.
+    /// `resource-constraint` when the account has too many resources, `bad-request` for a bad name.
     pub fn bind(
         self: &Arc<Self>,
-        principal: &mut Principal,
+        principal: Principal,
         resource: Option<&str>,
         link: &Arc<Link>,
     ) -> Result<Arc<Session>, StanzaError> {
-        let bare = principal.jid.as_ref();
-        let jid = match resource.filter(|r| !r.is_empty()) {
-            Some(r) if r.len() > usize::from(self.limits().resource_bytes) => {
-                return Err(StanzaError::new(StanzaCondition::BadRequest).text("the resource is too long"));
-            }
-            Some(r) => bare.with_resource(r),
-            None => bare.with_resource(&base::id::random_id()),
-        }
-        .map_err(|e| StanzaError::new(StanzaCondition::BadRequest).text(e.to_string()))?;
+        let Principal {
+            host,
+            jid: bare,
+            id,
+            roster: items,
+            roster_version,
+            offline,
+            photo,
+            blocked,
+            epoch,
+            ephemeral,
+        } = principal;
+        let jid = self.full_address(bare.as_ref(), resource)?;
         let resource = jid.as_ref().resource().unwrap_or_default().to_owned();
-        let items = std::mem::take(&mut principal.roster);
         self.metrics.rosters.record(items.len() as u64);
-        let blocked = &principal.blocked.clone();
-        let Principal { host, jid: bare, id, roster_version, offline, epoch, ephemeral, photo, .. } =
-            &*principal;
-        let (id, roster_version, offline, epoch, ephemeral, photo) =
-            (*id, *roster_version, *offline, *epoch, *ephemeral, *photo);
         let large = store::roster::is_large(&items);
         let mut snapshot = Some(RosterSnapshot { version: roster_version, items });
         let mut stale = false;
@@ -381,16 +380,13 @@ impl Node {
                             return Err(None);
                         }
                         if state.sessions.len() >= limit {
-                            return Err(Some(
-                                StanzaError::new(StanzaCondition::ResourceConstraint)
-                                    .text("too many resources are connected; close one of them"),
-                            ));
+                            return Err(Some(too_many_resources()));
                         }
                         if fresh && let Some(s) = &snapshot {
                             state.load(&self.table, &s.items, s.version);
                         }
                         if fresh {
-                            account.set_blocked(state, blocked);
+                            account.set_blocked(state, &blocked);
                             account.set_photo(state, photo);
                         }
                         state.waiting |= offline > 0 || changed & !ROSTER_BITS != 0;
@@ -421,10 +417,7 @@ impl Node {
                     self.opened(&session, stale);
                     return Ok(session);
                 }
-                Err(Some(error)) => {
-                    principal.roster = snapshot.map(|s| s.items).unwrap_or_default();
-                    return Err(error);
-                }
+                Err(Some(error)) => return Err(error),
                 Err(None) => {} // somebody bound the same resource in between
             }
         }

@@ -190,6 +190,29 @@ async fn a_login_and_a_bind_ask_the_store_once() {
 }
 
 #[tokio::test]
+async fn section_7_1_a_request_that_must_be_refused_reads_no_roster() {
+    // An authenticated client that never binds would hold the roster until the deadline of the negotiation.
+    let limits = Limits { sessions_per_account: 1, ..Limits::default() };
+    let wire = Setup { limits, ..Setup::default() }.start();
+    wire.user("juliet").await;
+    let mut client = authenticated(&wire, "juliet").await;
+    wire.store_calls();
+    for bad in ["\u{200E}\u{E000}", &"x".repeat(usize::from(wire.node.limits().resource_bytes) + 1)] {
+        let error = client.bind(bad).await.unwrap_err();
+        assert_eq!(error.condition().as_deref(), Some("bad-request"));
+    }
+    assert_eq!(wire.store_calls(), Vec::<&str>::new());
+    let mut other = wire.login("juliet", "orchard").await;
+    wire.store_calls();
+    assert_eq!(client.bind("balcony").await.unwrap_err().condition().as_deref(), Some("resource-constraint"));
+    assert_eq!(wire.store_calls(), Vec::<&str>::new());
+    // The resource that is connected may be replaced.
+    client.bind("orchard").await.unwrap();
+    assert_eq!(wire.store_calls(), ["logins.login"]);
+    other.ends_with(StreamCondition::Conflict).await;
+}
+
+#[tokio::test]
 async fn bound_streams_are_not_half_open() {
     let wire = one().await;
     let _early = wire.connect();

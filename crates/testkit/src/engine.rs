@@ -130,10 +130,10 @@ impl Engine {
     ///
     /// # Errors
     /// The condition that binding answers with.
-    pub fn bind(&self, mut principal: Principal, resource: &str) -> Result<Client, StanzaCondition> {
+    pub fn bind(&self, principal: Principal, resource: &str) -> Result<Client, StanzaCondition> {
         let link = Arc::new(Link::new());
         self.node.links.add(link.clone());
-        let session = self.node.bind(&mut principal, Some(resource), &link).map_err(|e| e.condition)?;
+        let session = self.node.bind(principal, Some(resource), &link).map_err(|e| e.condition)?;
         self.tasks.run();
         Ok(Client { node: self.node.clone(), session, tasks: self.tasks.clone() })
     }

@@ -10,8 +10,9 @@ use crate::c2s::{Connection, Phase};
 use crate::sm;
 
 impl Connection {
-    /// A stanza before a resource is bound: nothing but the request for one.
-    pub(super) fn bind(&mut self, bytes: &[u8]) -> Taken {
+    /// A stanza before a resource is bound: nothing but the request for one. `principal`: what was read from the store for
+    /// this request. It is not kept when the request is refused: a client that never binds must not hold a roster.
+    pub(super) fn bind(&mut self, bytes: &[u8], principal: Option<Principal>) -> Taken {
         let limits = self.service.node.limits().negotiation();
         let scope = self.scope.clone();
         let mut portable = Vec::new();
@@ -44,11 +45,14 @@ impl Connection {
         let node = self.service.node.clone();
         let link = self.link.clone();
         let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
-        let Some(principal) = &mut state.principal else {
+        let Some(principal) = principal else {
+            let Some(identity) = &state.identity else { return Err(StreamCondition::NotAuthorized.into()) };
+            if let Err(error) = node.may_bind(identity.jid.as_ref(), wanted.as_deref()) {
+                return refuse(&error);
+            }
             state.binding = bytes.to_vec();
             return self.load();
         };
-        // A refused resource may be followed by another try, so the roster stays here until one is bound.
         match node.bind(principal, wanted.as_deref(), &link) {
             Err(error) => refuse(&error),
             Ok(session) => {
@@ -77,10 +81,11 @@ impl Connection {
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         let waiting = std::mem::take(&mut state.binding);
         match done {
-            Ok(Some(principal)) => state.principal = Some(principal),
+            Ok(Some(principal)) if waiting.is_empty() => self.bind_inline(principal),
+            Ok(Some(principal)) => self.bind(&waiting, Some(principal)),
             Ok(None) => {
-                return Err(StreamError::new(StreamCondition::NotAuthorized)
-                    .text("the account was removed or disabled"));
+                Err(StreamError::new(StreamCondition::NotAuthorized)
+                    .text("the account was removed or disabled"))
             }
             Err(fault) => {
                 tracing::warn!(cause = %fault.cause, "a session could not be read from the store");
@@ -95,10 +100,9 @@ impl Connection {
                 };
                 let error = StanzaError::new(StanzaCondition::ResourceConstraint)
                     .text("the account cannot be read; try again later");
-                return Ok(Did::Said(error.reply(&waiting, &head, None, None).unwrap_or_default()));
+                Ok(Did::Said(error.reply(&waiting, &head, None, None).unwrap_or_default()))
             }
         }
-        if waiting.is_empty() { self.bind_inline() } else { self.bind(&waiting) }
     }
 
     /// Instead of binding a resource the client goes on with a lost stream: XEP-0198 section 5.

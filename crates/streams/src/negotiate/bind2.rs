@@ -18,7 +18,7 @@ use std::sync::Arc;
 use ::sasl::ClientId;
 use stanza::{StreamCondition, StreamError};
 use throng_core::nonza::InlineCtx;
-use throng_core::{Host, Session};
+use throng_core::{Host, Principal, Session};
 use xml::{Ns, Scope, Tree, Writer};
 
 use crate::c2s::{Connection, Phase};
@@ -82,6 +82,7 @@ impl Connection {
     pub(super) fn bind2(
         &mut self,
         request: &BindRequest,
+        principal: Principal,
         user_agent: Option<&str>,
         answer: &mut Vec<u8>,
     ) -> Option<Arc<Session>> {
@@ -90,7 +91,6 @@ impl Connection {
         let link = self.link.clone();
         let Phase::Negotiating(state) = &mut self.phase else { return None };
         state.host.as_ref().filter(|host| host.options(MODULE).is_some())?;
-        let principal = state.principal.as_mut()?;
         let name = match user_agent {
             Some(id) => ClientId::new(id).name(&service.tokens, principal.jid.as_str()),
             None => base::id::random_id(),
@@ -100,10 +100,11 @@ impl Connection {
         // A tag that makes no resource is only a tag.
         let valid = |r: &String| r.len() <= longest && principal.jid.with_resource(r).is_ok();
         let resource = tagged.filter(valid).unwrap_or_else(|| name.clone());
+        let jid = principal.jid.clone();
         let session = match node.bind(principal, Some(&resource), &link) {
             Ok(session) => session,
             Err(error) => {
-                tracing::debug!(jid = %principal.jid, condition = ?error.condition, "no resource for Bind 2");
+                tracing::debug!(%jid, condition = ?error.condition, "no resource for Bind 2");
                 return None;
             }
         };

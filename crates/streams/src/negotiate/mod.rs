@@ -97,9 +97,8 @@ pub(crate) struct Negotiation {
     pub(crate) found: Option<Found>,
     /// Who has proved who it is.
     pub(crate) identity: Option<Identity>,
-    /// What its session begins with. Read when a resource is wanted, since a resumption needs none of it.
-    pub(crate) principal: Option<Principal>,
-    /// The request for a resource that waits for it.
+    /// The request for a resource that waits for what a session begins with. That is read when a resource is wanted, and
+    /// never kept here.
     pub(crate) binding: Vec<u8>,
     /// What the login waits for.
     pub(crate) work: Option<BoxFuture<'static, Ready>>,
@@ -132,7 +131,6 @@ impl Negotiation {
             claimed: String::new(),
             found: None,
             identity: None,
-            principal: None,
             binding: Vec::new(),
             work: None,
             additional: None,
@@ -159,7 +157,6 @@ impl Negotiation {
         self.request = None;
         self.found = None;
         self.identity = None;
-        self.principal = None;
         self.additional = None;
         self.claimed.clear();
         self.mechanism = "none";
@@ -374,7 +371,7 @@ impl Connection {
             (Stage::Authentication, Some(Ns::Sasl2)) if state.offers(sasl2::MODULE) => {
                 self.sasl2(&name, bytes)
             }
-            (Stage::Resource, Some(Ns::Client)) => self.bind(bytes),
+            (Stage::Resource, Some(Ns::Client)) => self.bind(bytes, None),
             (Stage::Resource, Some(Ns::Sm3 | Ns::Sm2)) if name == "resume" => self.resume(bytes),
             // XEP-0198 section 3: neither before authentication nor, but for resuming, before binding.
             (Stage::Authentication | Stage::Resource, Some(ns @ (Ns::Sm3 | Ns::Sm2))) => {

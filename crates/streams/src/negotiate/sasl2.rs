@@ -14,8 +14,8 @@
 
 use ::sasl::{Exchange, Failure, Hash, HtMechanism, Mechanism};
 use stanza::{StreamCondition, StreamError};
-use throng_core::Session;
 use throng_core::session::flags;
+use throng_core::{Principal, Session};
 use xml::{Ns, Tree, Writer};
 
 use super::bind2::BindRequest;
@@ -174,9 +174,9 @@ impl Connection {
     }
 
     /// It was read.
-    pub(super) fn bind_inline(&mut self) -> Taken {
+    pub(super) fn bind_inline(&mut self, principal: Principal) -> Taken {
         let bind = self.state().and_then(|s| s.request.as_mut()).and_then(|r| r.bind.take());
-        self.begin_session(bind)
+        self.begin_session(bind.map(|bind| (bind, principal)))
     }
 
     /// The old stream has let go of its session, or there was none.
@@ -198,14 +198,15 @@ impl Connection {
     }
 
     /// Binds, if that was asked for and can be done, and says so.
-    pub(super) fn begin_session(&mut self, bind: Option<BindRequest>) -> Taken {
+    pub(super) fn begin_session(&mut self, bind: Option<(BindRequest, Principal)>) -> Taken {
         let request = self.state().and_then(|s| s.request.as_mut());
         let user_agent = request.and_then(|request| request.user_agent.take());
         let mut results = match self.state().and_then(|s| s.request.as_mut()) {
             Some(request) => std::mem::take(&mut request.not_resumed),
             None => Vec::new(),
         };
-        let session = bind.and_then(|bind| self.bind2(&bind, user_agent.as_deref(), &mut results));
+        let session = bind
+            .and_then(|(bind, principal)| self.bind2(&bind, principal, user_agent.as_deref(), &mut results));
         let own = self.state().and_then(|s| s.identity.as_ref()).map(|i| i.jid.as_str().to_owned());
         let identity = session.as_ref().map_or(own.unwrap_or_default(), |s| s.full().as_str().to_owned());
         let mut out = self.success_sasl2(&identity, &results);

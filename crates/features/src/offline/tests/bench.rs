@@ -147,8 +147,8 @@ impl Bench {
         let found = self.tasks.wait(self.node.look_up(host, jid)).unwrap().unwrap();
         self.tasks.wait(self.node.load(found.identity)).unwrap().unwrap()
     }
-    pub(super) fn bind(&self, mut principal: Principal, resource: &str) -> Arc<Session> {
-        self.node.bind(&mut principal, Some(resource), &Arc::new(Link::new())).unwrap()
+    pub(super) fn bind(&self, principal: Principal, resource: &str) -> Arc<Session> {
+        self.node.bind(principal, Some(resource), &Arc::new(Link::new())).unwrap()
     }
     pub(super) fn connect(&self, name: &str) -> Arc<Session> {
         self.bind(self.look_up(name), "balcony")
