@@ -162,7 +162,7 @@ const scenes = [
   async function a_server_that_is_gone_is_not_a_network_that_is_gone() {
     const page = await tab(romeo);
     network.cut();
-    await type(page, XMPP_USER_A, XMPP_PASSWORD);
+    await type(page, a, XMPP_PASSWORD); // The whole address: the page may have been cut off before it learned its domain.
     await page.getByText(/^The server cannot be reached\. (Next attempt in \d+ s\.|Trying again …)$/).waitFor();
     await shot(page, "unreached");
     await romeo.setOffline(true);
