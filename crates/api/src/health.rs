@@ -2,18 +2,20 @@
 //! machine, for addresses in `[http] metrics_allow`, and for tokens with the scope `metrics` or `read`.
 //!
 //! The pitfall: behind a reverse proxy on this machine every client comes from loopback. A request that names a proxy is not
-//! local, see [`Peer::is_local`].
+//! local, see [`Peer::is_local`], nor is one that asks for a public host name. A proxy that adds no header and writes a loopback
+//! `Host`, or passes one on that its client wrote, cannot be told from a local program: it must not pass on `/metrics`.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use crate::auth::{self, Scope};
-use crate::{Api, Peer};
+use crate::{Api, Peer, host_meta};
 
 /// The routes of this file.
 pub(crate) fn routes() -> Router<Arc<Api>> {
@@ -23,9 +25,23 @@ pub(crate) fn routes() -> Router<Arc<Api>> {
 const REFUSED: &str = "/metrics is not open to this address: add it to [http] metrics_allow, or send a token \
                        (throng token add prometheus --scope metrics)\n";
 
+/// Whether the request asks for this machine by a loopback name or address, with any port. Tunnels and some proxies add no
+/// header, but leave the public name there that their client asked for; so does a browser after DNS rebinding.
+fn asks_for_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
+    let Some(authority) = host_meta::host(uri, headers) else { return false };
+    let host = authority.host();
+    let host = host.strip_suffix('.').unwrap_or(host);
+    if host.eq_ignore_ascii_case("localhost") {
+        return true;
+    }
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
 /// Whether this request may have the metrics.
-async fn may_scrape(api: &Arc<Api>, peer: Peer, headers: &HeaderMap) -> bool {
-    if peer.is_local() || (!peer.proxied && api.machine.may_scrape(peer.address)) {
+async fn may_scrape(api: &Arc<Api>, peer: Peer, uri: &Uri, headers: &HeaderMap) -> bool {
+    let local = peer.is_local() && asks_for_loopback(uri, headers);
+    if local || (!peer.proxied && api.machine.may_scrape(peer.address)) {
         return true;
     }
     let Some(value) = headers.get(header::AUTHORIZATION) else { return false };
@@ -34,8 +50,8 @@ async fn may_scrape(api: &Arc<Api>, peer: Peer, headers: &HeaderMap) -> bool {
     token.is_some_and(|token| token.scopes.allow(Scope::Metrics) || token.scopes.allow(Scope::Read))
 }
 
-async fn metrics(State(api): State<Arc<Api>>, peer: Peer, headers: HeaderMap) -> Response {
-    if !may_scrape(&api, peer, &headers).await {
+async fn metrics(State(api): State<Arc<Api>>, peer: Peer, uri: Uri, headers: HeaderMap) -> Response {
+    if !may_scrape(&api, peer, &uri, &headers).await {
         api.node.metrics.scrapes_refused.inc();
         return (StatusCode::FORBIDDEN, REFUSED).into_response();
     }

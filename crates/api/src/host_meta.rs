@@ -42,7 +42,7 @@ fn links(api: &Api, peer: Peer, uri: &Uri, headers: &HeaderMap) -> Vec<Link> {
 }
 
 /// Whom the client believes to talk to: `:authority` of HTTP/2 or `Host`.
-fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
+pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     let named = headers.get(header::HOST).and_then(|value| value.to_str().ok()?.parse::<Authority>().ok());
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
     uri.authority().cloned().or(named).filter(|authority| authority.as_str().bytes().all(plain))

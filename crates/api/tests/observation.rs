@@ -26,11 +26,37 @@ async fn each_of_them_needs_its_scope() {
 async fn metrics_are_for_this_machine_and_for_tokens() {
     let world = World::new(&[]).await;
     let page = "GET /metrics";
+    let at = |host: &str| {
+        let mut asked = ask(page);
+        asked.headers = vec![("host", host.to_owned())];
+        asked
+    };
     for local in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
-        assert_eq!(ask(page).from(local).to(&world).await.status, 200, "{local}");
+        assert_eq!(at("localhost:5280").from(local).to(&world).await.status, 200, "{local}");
     }
+    for host in
+        ["localhost", "LocalHost:1", "localhost.", "127.0.0.1:5280", "127.9.9.9", "[::1]", "[::1]:5280"]
+    {
+        assert_eq!(at(host).from("127.0.0.1").to(&world).await.status, 200, "{host}");
+    }
+    // What tunnels and proxies without a header of their own pass on.
+    for host in [
+        "xmpp.example.org",
+        "xmpp.example.org:5443",
+        "192.0.2.1:5280",
+        "[2001:db8::1]:5280",
+        "localhost.example.org",
+        "127.0.0.1.example.org",
+        "a@localhost",
+        "",
+    ] {
+        assert_eq!(at(host).from("127.0.0.1").to(&world).await.status, 403, "{host}");
+    }
+    let mut nowhere = ask(page).from("127.0.0.1");
+    nowhere.headers.clear();
+    assert_eq!(nowhere.to(&world).await.status, 403, "HTTP/1.0 without Host");
     for elsewhere in ["192.0.2.7", "10.0.0.1", "2001:db8::1", "0.0.0.0"] {
-        let refused = ask(page).from(elsewhere).to(&world).await;
+        let refused = at("localhost").from(elsewhere).to(&world).await;
         assert_eq!(refused.status, 403, "{elsewhere}");
         assert!(
             refused.text.contains("metrics_allow") && refused.text.lines().count() == 1,
@@ -38,7 +64,7 @@ async fn metrics_are_for_this_machine_and_for_tokens() {
             refused.text
         );
     }
-    let mut behind_a_proxy = ask(page).from("127.0.0.1");
+    let mut behind_a_proxy = at("localhost").from("127.0.0.1");
     behind_a_proxy.peer.proxied = true;
     assert_eq!(behind_a_proxy.to(&world).await.status, 403, "a proxy on this machine speaks for others");
     for (scope, status) in [
@@ -61,7 +87,7 @@ async fn metrics_are_for_this_machine_and_for_tokens() {
     for open in ["GET /healthz", "GET /readyz"] {
         assert_eq!(ask(open).from("192.0.2.7").to(&world).await.status, 200, "{open}");
     }
-    assert_eq!(world.engine.node.metrics.scrapes_refused.get(), 8);
+    assert_eq!(world.engine.node.metrics.scrapes_refused.get(), 17);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Metrics readable by everybody.
 //!
 //! Done: `/metrics` is asked for through a reverse proxy on the same machine, by HTTP/1.1 and with each header that such a proxy
-//! adds, without a token and with tokens that are none or are for something else.
+//! adds, and with a public `Host` and no such header, without a token and with tokens that are none or are for something else.
 //!
 //! Rule: no specification; Prometheus' own security model calls metrics readable for whoever reaches them, and Openfire's and
 //! ejabberd's advisories have pages that were meant for operators. Numbers of users, of failed logins and of queues help attackers.
@@ -32,5 +32,10 @@ fn metrics_are_not_passed_on_by_a_proxy() {
         assert!(!answer.contains("# TYPE") && answer.contains("metrics_allow"), "{header}: {answer}");
         assert!(ask("/healthz").starts_with("HTTP/1.1 200 "), "{header}");
     }
-    assert_eq!(program.metric("throng_scrapes_refused_total"), 6.0);
+    for host in ["xmpp.example.org", "xmpp.example.org:5443", "localhost.example.org"] {
+        let answer =
+            program.http(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{host}: {answer}");
+    }
+    assert_eq!(program.metric("throng_scrapes_refused_total"), 9.0);
 }

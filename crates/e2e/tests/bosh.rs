@@ -279,7 +279,7 @@ fn sessions_end_in_every_way() {
         std::thread::sleep(glance);
         let mut page = node.connect();
         page.socket
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .expect("a request");
         let mut text = String::new();
         page.socket.read_to_string(&mut text).is_ok() && ended(&text)

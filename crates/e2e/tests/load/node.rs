@@ -113,7 +113,8 @@ impl Node {
     pub(crate) fn metrics(&self) -> Metrics {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).expect("the node's port");
         stream.set_read_timeout(Some(LONG)).expect("a limit");
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("a request");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("an answer");
         Metrics(text)
