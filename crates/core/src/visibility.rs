@@ -3,8 +3,11 @@
 //! The server answers for an account only to those who are subscribed to its presence. Everybody else gets the answer
 //! that a missing account gets, so that addresses cannot be tried out.
 //!
-//! The trap: an account with a connected resource is asked in memory and any other in the store, so the time of the
-//! answer is not the same for both; only its content is.
+//! A refusal always comes from the store, even where memory could give it: otherwise the time of the answer would tell
+//! who is connected. Those who may see the presence know that anyway, so they are answered from memory.
+//!
+//! The trap: the blocklist of an absent account is read, too, at the first question (see [`crate::blocklists`]), so only the
+//! questions after that cost the same.
 
 use jid::{Jid, JidRef};
 use store::{StoreError, Stores, Subscription};
@@ -13,8 +16,8 @@ use crate::node::Node;
 
 /// Whether somebody may see an account's presence.
 pub enum Visibility {
-    /// The account is in memory.
-    Known(bool),
+    /// They may: the account is connected and its roster says so.
+    Visible,
     /// The store knows.
     Ask(Question),
 }
@@ -32,12 +35,9 @@ impl Node {
         let from = from.bare();
         if let Some(account) = self.table.find(owner) {
             // A roster view holds numbers; that of an address without a session here is known to the store alone.
-            if let Some(contact) = self.table.find(from) {
-                return Visibility::Known(account.subscription(&contact).has(Subscription::FROM));
-            }
-            let hash = self.table.hash(from);
-            if !account.with(|state| state.may_have(hash)) {
-                return Visibility::Known(false);
+            let contact = self.table.find(from);
+            if contact.is_some_and(|contact| account.subscription(&contact).has(Subscription::FROM)) {
+                return Visibility::Visible;
             }
         }
         let stores = self.stores.clone();

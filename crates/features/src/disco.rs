@@ -174,7 +174,7 @@ fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
         false => Err(StanzaCondition::ServiceUnavailable.into()),
     };
     let question = match request.node.visibility(to, request.from) {
-        Visibility::Known(trusted) => return Ok(IqFlow::Reply(answer(trusted))),
+        Visibility::Visible => return Ok(IqFlow::Reply(answer(true))),
         Visibility::Ask(question) => question,
     };
     Ok(IqFlow::Wait(Box::pin(async move {

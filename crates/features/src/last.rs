@@ -15,7 +15,7 @@ use store::{Seen, StoreError};
 use throng_core::Effects;
 use throng_core::fault::store_error;
 use throng_core::feature::{Builder, Disco, Feature, Spec};
-use throng_core::hooks::{ClosingCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, Verdict};
+use throng_core::hooks::{ClosingCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
 use throng_core::session::{Slot, flags};
 use throng_core::visibility::Visibility;
@@ -71,8 +71,7 @@ fn forbidden() -> StanzaError {
 fn other(request: &mut IqRequest<'_>) -> IqFlow {
     let Some(owner) = request.to else { return IqFlow::error(forbidden()) };
     let question = match request.node.visibility(owner, request.from) {
-        Visibility::Known(true) => return IqFlow::Reply(Ok(answer(0, None))),
-        Visibility::Known(false) => return IqFlow::error(forbidden()),
+        Visibility::Visible => return IqFlow::Reply(Ok(answer(0, None))),
         Visibility::Ask(question) => question,
     };
     let (node, owner) = (request.node.clone(), owner.bare().to_jid());
@@ -104,9 +103,8 @@ fn police(ctx: &mut IncomingCtx<'_>) -> Flow {
         return Flow::Next;
     }
     let question = match ctx.node.visibility(ctx.to, ctx.from) {
-        Visibility::Known(true) => return Flow::Next,
-        Visibility::Known(false) => return Flow::Stop(Verdict::Refused(forbidden())),
-        // Nobody is connected: the same answer must not tell that.
+        Visibility::Visible => return Flow::Next,
+        // Also where nobody is connected: the answer must not tell that.
         Visibility::Ask(question) => question,
     };
     Flow::Wait(Box::pin(async move {

@@ -56,7 +56,7 @@ fn other(request: &mut IqRequest<'_>) -> IqFlow {
     };
     let Some(to) = request.to else { return IqFlow::Reply(answer(false)) };
     match request.node.visibility(to, request.from) {
-        Visibility::Known(trusted) => IqFlow::Reply(answer(trusted)),
+        Visibility::Visible => IqFlow::Reply(answer(true)),
         Visibility::Ask(question) => IqFlow::Wait(Box::pin(async move {
             (question.ask().await.map_err(store_error).and_then(answer), Effects::default())
         })),
