@@ -30,6 +30,8 @@ const ARRIVED: u64 = 1 << 62;
 const LATE: u64 = 1 << 61;
 /// An answer that the session asked for.
 const ASKED: u64 = 1 << 60;
+/// An error that the server made in the name of the recipient of a request.
+const SERVERS: u64 = 1 << 59;
 /// How many sessions share the message, if more than one got it.
 const SHARES: u64 = u32::MAX as u64;
 
@@ -92,6 +94,18 @@ impl Frame {
     pub(crate) fn is_asked_for(&self) -> bool {
         let fate = self.fate().load(Ordering::Relaxed);
         fate & STORED == 0 && fate & ASKED != 0
+    }
+
+    /// It is an error that the server made, with the address of somebody else as RFC 6120 section 8.3.1 has it; to be said
+    /// before it is queued.
+    pub(crate) fn set_servers(&self) {
+        self.fate().fetch_or(SERVERS, Ordering::Relaxed);
+    }
+
+    /// Whether the server made it in the name of somebody else.
+    pub(crate) fn is_servers(&self) -> bool {
+        let fate = self.fate().load(Ordering::Relaxed);
+        fate & STORED == 0 && fate & SERVERS != 0
     }
 
     /// The same message goes to several sessions; to be said before the first gets it. It is lost only when all of

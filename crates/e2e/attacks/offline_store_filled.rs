@@ -7,9 +7,11 @@
 //! limit of messages alone lets one sender keep some hundred megabytes for each account, and the messages of others out.
 //!
 //! Right: what waits is limited in bytes as well, one sender has a share of it and is told beyond, and the messages of others
-//! are kept and delivered.
+//! are kept and delivered. A large message is delivered also when all budgets for what waits are full.
 
-use crate::support::wire;
+use testkit::wire::Setup;
+
+use crate::support::{Way, wire};
 
 #[tokio::test]
 async fn one_sender_has_a_share_of_it_and_others_have_room() {
@@ -47,4 +49,39 @@ async fn one_sender_has_a_share_of_it_and_others_have_room() {
             break;
         }
     }
+}
+
+#[tokio::test]
+async fn a_large_message_reaches_its_recipient_while_the_budgets_are_full() {
+    let limits = throng_core::Limits {
+        waiting_bytes: 1_000,
+        waiting_bytes_per_account: 1_000,
+        waiting_bytes_per_sender: 1_000,
+        ..throng_core::Limits::default()
+    };
+    let wire = Setup { limits, ..Way::Tcp.setup() }.start();
+    for user in ["juliet", "stranger"] {
+        wire.user(user).await;
+    }
+    let mut stranger = wire.login("stranger", "1").await;
+    let body = "x".repeat(100_000);
+    for n in 0..5 {
+        stranger
+            .send(format!(
+                "<message to='juliet@example.com' type='chat' id='{n}'><body>{body}</body></message>"
+            ))
+            .await;
+    }
+    assert_eq!(stranger.sync().await, []);
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send("<presence/>").await;
+    let mut ids = Vec::new();
+    while ids.len() < 5 {
+        let seen = juliet.element().await;
+        if seen.name() == "message" {
+            ids.push(seen.attr("id").expect("an id"));
+        }
+    }
+    assert_eq!(ids, ["0", "1", "2", "3", "4"]);
+    assert_eq!(wire.node.ledger.bytes(), 0);
 }

@@ -399,7 +399,12 @@ impl Node {
     }
 
     /// The same; `forced` past shares and budgets, not past the limits of the queue.
-    fn push_item(self: &Arc<Self>, session: &Arc<Session>, item: Item, forced: bool) -> Result<(), Back> {
+    pub(super) fn push_item(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        item: Item,
+        forced: bool,
+    ) -> Result<(), Back> {
         let chain = &session.account.host().hooks.deliver;
         let kind = item.frame.kind();
         let mut urgency = if self.gather.wants(session, &item.frame) { Urgency::Soon } else { Urgency::Now };
@@ -432,7 +437,8 @@ impl Node {
                     return Err(Back { item, full: true });
                 }
                 // Presence, subscription requests (which the store has) and answers: nobody is told.
-                let reason = if is_answer(kind) { "unsolicited" } else { "queue-full" };
+                let unsolicited = is_answer(kind) && !item.frame.is_asked_for();
+                let reason = if unsolicited { "unsolicited" } else { "queue-full" };
                 self.metrics.dropped.inc([name, reason]);
                 return Ok(());
             }

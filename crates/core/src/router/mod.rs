@@ -214,6 +214,11 @@ impl Node {
         self.try_push(session, Item::new(frame, stamp)).is_ok()
     }
 
+    /// The same, and past the shares and budgets of what others send; not past the limit of the queue.
+    pub fn enqueue_forced(self: &Arc<Self>, session: &Arc<Session>, frame: Frame, stamp: Stamp) -> bool {
+        self.push_item(session, Item::new(frame, stamp), true).is_ok()
+    }
+
     /// Runs the sender's chain from handler `at` on, then routes.
     pub(crate) fn outgoing(
         self: &Arc<Self>,
@@ -344,7 +349,7 @@ impl Node {
         let from = to.map(|t| t.as_str());
         if let Some(frame) = error_frame(bytes, head, (from, session.full().as_str()), error) {
             self.metrics.bounced.inc([error.condition.as_str()]);
-            frame.set_asked_for();
+            frame.set_servers();
             self.push(session, frame, Stamp::None, work);
         }
     }

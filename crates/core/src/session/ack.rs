@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use super::budget::{EXEMPT, Room};
+use super::budget::{EXEMPT, FREE_BYTES, Room};
 use super::link::{Batch, Inner, Item, Link, Stamp, WANTED, notify, slot, wake};
 use crate::frame::{Class, Frame};
 
@@ -329,7 +329,7 @@ impl Link {
     }
 
     /// The connection is gone without a farewell. True if the line may be resumed: it is dormant until the alarm rings. Not
-    /// if what it holds has no room in a budget.
+    /// if what it holds is above the floor of [`FREE_BYTES`] and has no room in a budget.
     pub fn lose(&self, now: u32, room: Option<&Room<'_>>) -> bool {
         let mut inner = self.inner.lock();
         if inner.gone || inner.fading || inner.close.is_some() {
@@ -337,13 +337,14 @@ impl Link {
         }
         let Some(ack) = inner.ack.as_deref_mut().filter(|ack| ack.terms.seconds > 0) else { return false };
         let unacked = ack.bytes;
+        let held = unacked + inner.bytes.iter().sum::<u32>();
         if let Some(room) = room
-            && unacked + inner.bytes.iter().sum::<u32>() > 0
+            && held > 0
             && inner.set_charge(room)
         {
             inner.charge_unacked(0);
             let over = inner.charge().and_then(|charge| charge.over(EXEMPT, unacked, room.limits));
-            if over.is_some() {
+            if over.is_some() && held > FREE_BYTES {
                 return false;
             }
             inner.charge_unacked(unacked);

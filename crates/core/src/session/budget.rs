@@ -5,6 +5,9 @@
 //! and in a queue of more than [`FREE_BYTES`], is entered in the node's [`Ledger`], along with what such a session has
 //! not acknowledged. A session whose client keeps up is never entered, and pays for this with one comparison.
 //!
+//! Others can fill the budgets of the node and of an account. So no budget ends a session over what is below the floor of
+//! [`FREE_BYTES`]; the number of sessions bounds that.
+//!
 //! Senders and accounts are keyed hashes of bare addresses: two that share one share a budget, and nobody can choose
 //! with whom.
 //!
@@ -25,11 +28,13 @@ use super::link::Item;
 use crate::frame::Frame;
 use crate::limits::Limits;
 
-/// Bytes in the queue of a session with a connection that no budget counts.
+/// Bytes in the queue of a session with a connection that no budget counts, and the floor below which a full budget
+/// neither ends a session that loses its connection nor keeps out what the server says to it.
 pub const FREE_BYTES: u32 = 64 * 1024;
 /// The sender of an [`Item`] that has not been looked at.
 pub(super) const UNKNOWN: u32 = 0;
-/// The sender of what no budget of senders counts: the server, the account itself, and answers that the session asked for.
+/// The sender of what no budget of senders counts: the server and the account itself. An answer that the session asked
+/// for is not exempt, because its sender chooses its size and its time.
 pub(super) const EXEMPT: u32 = 1;
 const SHARDS: usize = 16;
 
@@ -184,7 +189,7 @@ impl Item {
 }
 
 fn sender(frame: &Frame, owner: Option<JidRef<'_>>) -> u32 {
-    let Some(from) = frame.head().raw_from(frame.bytes()).filter(|_| !frame.is_asked_for()) else {
+    let Some(from) = frame.head().raw_from(frame.bytes()).filter(|_| !frame.is_servers()) else {
         return EXEMPT;
     };
     // Neither localpart nor domain has characters that are escaped in an attribute.

@@ -5,13 +5,19 @@
 //! - One sender (a bare address) has a share of each class, `limits.queue_sender_percent`, and a budget in all queues that
 //!   wait ([`super::budget`]). Beyond it messages go to the store or back, requests back, and the sender's own oldest
 //!   presence makes room for its newest.
-//! - Answers that the session did not ask for ([`super::outstanding`]) go before anything else of their class.
-//! - The last quarter of control is for what the session asked for and what its server says. Only that can close the
-//!   stream.
+//! - Answers that the session did not ask for ([`super::outstanding`]) go before anything else of their class. An answer
+//!   that it asked for stays its sender's: whoever answers chooses when and how much.
+//! - The last quarter of control is for what the session asked for and what its server says. Answers of others make room
+//!   for the server. Only what the server and the account itself send can close the stream, and only at the limit of the
+//!   queue: others can fill a budget.
+//! - When presence is full, the sender who pushes makes room, then those with most, then the oldest. A large presence
+//!   does not take the place of many small ones.
+//! - A session with a connection and an empty queue takes any stanza. No budget counts it.
 //!
 //! All of this is on the cold side of [`Inner::is_tight`]. The trap: [`Item`] keeps what is needed to add up a sender's part
 //! beside the pointer to the frame; reading every frame with the link locked would let a sender hold up the recipient.
 
+use hashbrown::HashMap;
 use stanza::{IqType, Kind};
 
 use super::budget::{Charge, EXEMPT, FREE_BYTES, Full, Room};
@@ -19,12 +25,17 @@ use super::link::{Inner, Item, slot};
 use crate::frame::{Class, Frame};
 use crate::limits::Limits;
 
+/// What one sender has of presence in a queue is little up to this, or to a sixteenth of the queue.
+const LITTLE: u32 = 4096;
+
 /// The class of a frame, and whether it is an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rank {
     Control,
-    /// A result or an error for a request.
+    /// A result or an error that the session did not ask for, unless it is the server's.
     Answer,
+    /// One that it asked for.
+    Asked,
     Message,
     Presence,
 }
@@ -34,13 +45,14 @@ impl Rank {
         match frame.class() {
             Class::Message => Rank::Message,
             Class::Presence => Rank::Presence,
+            Class::Control if frame.is_asked_for() => Rank::Asked,
             Class::Control if is_answer(frame.kind()) => Rank::Answer,
             Class::Control => Rank::Control,
         }
     }
     pub(super) fn class(self) -> Class {
         match self {
-            Rank::Control | Rank::Answer => Class::Control,
+            Rank::Control | Rank::Answer | Rank::Asked => Class::Control,
             Rank::Message => Class::Message,
             Rank::Presence => Class::Presence,
         }
@@ -95,72 +107,65 @@ impl Inner {
     /// Decides about an item, and makes room for it. What goes in is entered in the ledger.
     #[cold]
     pub(super) fn enter(&mut self, item: &mut Item, room: &Room<'_>) -> Entry {
-        let owner = room.account.map(|(_, owner)| owner);
-        item.look(owner);
-        let (size, class, limits) = (item.size(), item.rank.class(), room.limits);
-        let foreign = item.sender > EXEMPT && !room.forced;
-        let unasked = foreign && item.rank == Rank::Answer;
+        let detached = self.is_detached();
+        if self.queue.is_empty() && !detached {
+            // The connection takes it at once. Whoever waits for an empty queue must not be refused when it is empty.
+            self.uncharge();
+            return Entry::Open(0);
+        }
+        item.look(room.account.map(|(_, owner)| owner));
+        let (size, sender, class, limits) = (item.size(), item.sender, item.rank.class(), room.limits);
+        let own = sender == EXEMPT;
+        let foreign = !own && !room.forced;
         let mut shed = 0;
 
         let share = limits.share(class);
         if foreign && self.is_over(class, size, share) {
-            let held = self.held_by(item.sender, class, room);
-            if held > 0 && held + size > share {
-                if class != Class::Presence {
+            let held = self.held(room, |i| i.rank.class() == class && i.sender == sender);
+            if held + size > share {
+                let more = held + size - share;
+                let Some(count) = self.shed_own_share(more, item, share, room) else {
                     return Entry::Full(Full::Share);
-                }
-                let sender = item.sender;
-                shed += self.shed(held + size - share, |i| i.rank == Rank::Presence && i.sender == sender).0;
+                };
+                shed += count;
             }
         }
 
         let limit = limits.queue(class);
-        let limit = if foreign && class == Class::Control { limit - limit / 4 } else { limit };
+        let reserved = foreign && class == Class::Control && item.rank != Rank::Asked;
+        let limit = if reserved { limit - limit / 4 } else { limit };
         if self.is_over(class, size, limit) {
             let more = self.bytes[slot(class)] + size - limit;
-            match class {
-                Class::Message => return Entry::Full(Full::Queue),
-                Class::Presence => shed += self.shed(more, |i| i.rank == Rank::Presence).0,
-                Class::Control if unasked => return Entry::Full(Full::Queue),
-                Class::Control => {
-                    shed += self.shed_unasked(more, room);
+            match item.rank {
+                Rank::Message => return Entry::Full(Full::Queue),
+                Rank::Presence => match self.shed_presence(more, item, foreign, room) {
+                    Some(count) => shed += count,
+                    None => return Entry::Full(Full::Queue),
+                },
+                Rank::Answer if foreign => return Entry::Full(Full::Queue),
+                Rank::Control | Rank::Answer | Rank::Asked => {
+                    shed += self.shed_answers(more, Rank::Answer, room);
+                    if own && self.is_over(class, size, limit) {
+                        let more = self.bytes[slot(class)] + size - limit;
+                        shed += self.shed_answers(more, Rank::Asked, room);
+                    }
                     if self.is_over(class, size, limit) {
-                        return if foreign { Entry::Full(Full::Queue) } else { Entry::Overrun };
+                        return if own { Entry::Overrun } else { Entry::Full(Full::Queue) };
                     }
                 }
             }
         }
 
-        let detached = self.is_detached();
         let counts =
             detached || self.charge().is_some() || self.bytes.iter().sum::<u32>() + size > FREE_BYTES;
         if !counts || !self.set_charge(room) {
             return Entry::Open(shed);
         }
-        let over = self.charge().and_then(|charge| charge.over(item.sender, size, limits));
+        let over = self.charge().and_then(|charge| charge.over(sender, size, limits));
         if let Some(full) = over.filter(|_| !room.forced) {
-            let freed = match class {
-                Class::Presence => {
-                    let sender = (full == Full::Sender).then_some(item.sender);
-                    let (count, freed) = self.shed(size, |i| {
-                        i.rank == Rank::Presence && sender.is_none_or(|sender| i.sender == sender)
-                    });
-                    shed += count;
-                    freed >= size
-                }
-                Class::Control if !foreign => {
-                    shed += self.shed_unasked(size, room);
-                    let over = self.charge().and_then(|charge| charge.over(item.sender, size, limits));
-                    if over.is_some() && detached {
-                        return Entry::Overrun;
-                    }
-                    // A client that is there has its own limit for what it asks for.
-                    true
-                }
-                _ => false,
-            };
-            if !freed {
-                return Entry::Full(full);
+            match self.shed_for_budget(full, item, detached, room) {
+                Some(count) => shed += count,
+                None => return Entry::Full(full),
             }
         }
         if let Some(charge) = self.charge() {
@@ -169,19 +174,101 @@ impl Inner {
         Entry::Open(shed)
     }
 
+    /// Makes room for an item within its sender's share, out of what the same sender has in the queue. None if there is no
+    /// room then either; nothing was removed in that case.
+    fn shed_own_share(&mut self, more: u32, item: &Item, share: u32, room: &Room<'_>) -> Option<u32> {
+        let sender = item.sender;
+        let rank = match item.rank {
+            Rank::Presence => Rank::Presence,
+            Rank::Asked => Rank::Answer,
+            _ => return None,
+        };
+        let own = |i: &Item| i.rank == rank && i.sender == sender;
+        (item.size() <= share && self.held(room, own) >= more).then(|| self.shed(more, own).0)
+    }
+
+    /// Makes room for a presence: what its sender has there goes first, then what those have who have most, then the oldest.
+    /// None if it is itself one of those who would have most; nothing was removed in that case.
+    fn shed_presence(&mut self, more: u32, item: &Item, foreign: bool, room: &Room<'_>) -> Option<u32> {
+        let (sender, size) = (item.sender, item.size());
+        let little = (room.limits.queue(Class::Presence) / 16).max(LITTLE);
+        let mut held = HashMap::<u32, u32>::new();
+        self.held(room, |i| {
+            if i.rank == Rank::Presence {
+                *held.entry(i.sender).or_default() += i.weight();
+            }
+            false
+        });
+        let total: u32 = held.values().sum();
+        let own = if foreign { held.remove(&sender).unwrap_or_default() } else { 0 };
+        held.retain(|other, held| *other > EXEMPT && *held > little.max(size));
+        let enough = own + held.values().sum::<u32>() >= more;
+        if total < more || foreign && size > little && !enough {
+            return None;
+        }
+        let (mut count, mut freed) = (0, 0);
+        let mut remove = |inner: &mut Inner, which: &dyn Fn(&Item) -> bool| {
+            if freed < more {
+                let (removed, bytes) = inner.shed(more - freed, |i| i.rank == Rank::Presence && which(i));
+                (count, freed) = (count + removed, freed + bytes);
+            }
+        };
+        if own > 0 {
+            remove(self, &|i| i.sender == sender);
+        }
+        let mut most: Vec<(u32, u32)> = held.into_iter().map(|(other, held)| (held, other)).collect();
+        most.sort_unstable();
+        for (_, other) in most.into_iter().rev() {
+            remove(self, &|i| i.sender == other);
+        }
+        remove(self, &|_| true);
+        Some(count)
+    }
+
+    /// Makes room for an item in a budget. None if it has to stay out.
+    fn shed_for_budget(&mut self, full: Full, item: &Item, detached: bool, room: &Room<'_>) -> Option<u32> {
+        let (size, sender) = (item.size(), item.sender);
+        let counted = |i: &Item| full != Full::Sender || i.sender == sender;
+        match item.rank {
+            Rank::Presence if full != Full::Sender => self.shed_presence(size, item, sender > EXEMPT, room),
+            Rank::Presence => {
+                let own = |i: &Item| i.rank == Rank::Presence && i.sender == sender;
+                (self.held(room, own) >= size).then(|| self.shed(size, own).0)
+            }
+            Rank::Control | Rank::Answer | Rank::Asked if sender == EXEMPT => {
+                let shed = self.shed_answers(size, Rank::Answer, room);
+                // A client that is there has its own limit for what it asks for. For one that is not, budgets that others
+                // may have filled bind only above the floor.
+                let over = self.charge().and_then(|charge| charge.over(sender, size, room.limits));
+                if over.is_some() && detached {
+                    let own = |i: &Item| i.rank.class() == Class::Control && i.sender == EXEMPT;
+                    if self.held(room, own) + size > FREE_BYTES {
+                        return None;
+                    }
+                }
+                Some(shed)
+            }
+            Rank::Asked => {
+                let unasked = |i: &Item| i.rank == Rank::Answer && i.sender > EXEMPT && counted(i);
+                (self.held(room, unasked) >= size).then(|| self.shed(size, unasked).0)
+            }
+            _ => None,
+        }
+    }
+
     /// One stanza always fits, however large: its size was checked when it arrived.
     fn is_over(&self, class: Class, size: u32, limit: u32) -> bool {
         let bytes = self.bytes[slot(class)];
         bytes > 0 && bytes + size > limit
     }
 
-    /// What one sender has in the queue; rounded up for each item.
-    fn held_by(&mut self, sender: u32, class: Class, room: &Room<'_>) -> u32 {
+    /// Bytes of these in the queue, whose senders are known then; rounded up for each item.
+    fn held(&mut self, room: &Room<'_>, mut which: impl FnMut(&Item) -> bool) -> u32 {
         let owner = room.account.map(|(_, owner)| owner);
         let mut held = 0;
-        for item in self.queue.iter_mut().filter(|item| item.rank.class() == class) {
+        for item in &mut self.queue {
             item.look(owner);
-            if item.sender == sender {
+            if which(item) {
                 held += item.weight();
             }
         }
@@ -208,11 +295,11 @@ impl Inner {
         (count, freed)
     }
 
-    /// The same for answers that the session did not ask for.
-    fn shed_unasked(&mut self, bytes: u32, room: &Room<'_>) -> u32 {
+    /// The same for answers of others that the session did not ask for, or for those that it did ask for.
+    fn shed_answers(&mut self, bytes: u32, rank: Rank, room: &Room<'_>) -> u32 {
         let owner = room.account.map(|(_, owner)| owner);
-        self.queue.iter_mut().filter(|item| item.rank == Rank::Answer).for_each(|item| item.look(owner));
-        self.shed(bytes, |item| item.rank == Rank::Answer && item.sender > EXEMPT).0
+        self.queue.iter_mut().filter(|item| item.rank == rank).for_each(|item| item.look(owner));
+        self.shed(bytes, |item| item.rank == rank && item.sender > EXEMPT).0
     }
 
     pub(super) fn charge(&self) -> Option<&Charge> {
@@ -436,8 +523,8 @@ mod tests {
         // Presence makes room for presence only; answers end there.
         assert!(matches!(queues[5].push("<presence from='y@x/1' id='1'/>"), Pushed::Full(Full::Node)));
         assert!(matches!(queues[5].push(&result("y@x/1", 1)), Pushed::Full(Full::Node)));
-        // The server's own has nowhere to go: the session ends, what it holds goes on.
-        assert_eq!(queues[1].push(&result("a@x", 1)), Pushed::Closed);
+        // The server's own has nowhere to go, and others filled the budget: up to the floor it passes.
+        assert_eq!(queues[1].push(&result("a@x", 1)), Pushed::Queued);
         // Resumed and read, or ended: nothing stays in the ledger.
         queues[0].link.claim(&[1; 16], 0, 1).unwrap();
         assert!(queues[0].link.release());
@@ -452,15 +539,16 @@ mod tests {
 
     #[test]
     fn what_is_not_acknowledged_counts_while_there_is_no_connection() {
-        let limits = Limits { waiting_bytes_per_account: 1_000, ..Limits::default() };
+        let limits = Limits { waiting_bytes_per_account: 100_000, ..Limits::default() };
         let ledger = Arc::new(Ledger::default());
         let [one, other] = [(); 2].map(|()| Queue::new("a@x", &ledger, limits.clone()));
+        let text = format!("<message from='b@x/1' id='m'><body>{}</body></message>", "x".repeat(20_000));
         for queue in [&one, &other] {
             queue.link.enable(Terms { seconds: 60, bytes: 1 << 20, old: false }, [1; 16]);
             for _ in 0..4 {
-                assert_eq!(queue.push("<message from='b@x/1' id='m'/>"), Pushed::Queued);
+                assert_eq!(queue.push(&text), Pushed::Queued);
+                queue.ids();
             }
-            queue.ids();
         }
         assert_eq!(ledger.bytes(), 0, "their connections bound them");
         let waiting = one.link.unacked_bytes();
@@ -491,5 +579,98 @@ mod tests {
         queue.ids();
         assert_eq!(ledger.bytes(), 0);
         assert!(queue.link.inner.lock().rare.is_none(), "and leaves nothing behind");
+    }
+
+    /// A stanza of about this size.
+    fn large(start: &str, name: &str, size: usize) -> String {
+        format!("<{start}><x xmlns='u:x'>{}</x></{name}>", "x".repeat(size))
+    }
+
+    #[test]
+    fn an_empty_queue_with_a_connection_takes_any_stanza_and_no_budget_counts_it() {
+        let limits = Limits {
+            waiting_bytes: 1_000,
+            waiting_bytes_per_account: 1_000,
+            waiting_bytes_per_sender: 1_000,
+            ..Limits::default()
+        };
+        let ledger = Arc::new(Ledger::default());
+        let queue = Queue::new("juliet@example.com", &ledger, limits);
+        let message = large("message from='romeo@example.com/1' id='m'", "message", 100_000);
+        for _ in 0..3 {
+            assert_eq!(queue.push(&message), Pushed::Queued);
+            assert_eq!(ledger.bytes(), 0);
+            assert_eq!(queue.push(&message), Pushed::Full(Full::Sender));
+            assert_eq!(queue.ids(), "m");
+            assert_eq!(ledger.bytes(), 0);
+            assert!(queue.link.inner.lock().rare.is_none(), "a refusal leaves nothing behind");
+        }
+    }
+
+    #[test]
+    fn answers_that_were_asked_for_are_their_senders_and_close_nothing() {
+        for detached in [true, false] {
+            let queue = Queue::new("juliet@example.com", &Arc::default(), Limits::default());
+            assert!(!detached || queue.detach());
+            let answer = large("iq type='result' from='eve@x/1' id='1'", "iq", 262_000);
+            let taken = (0..8).filter(|_| queue.push_asked(&answer) == Pushed::Queued).count();
+            assert_eq!(taken, 3, "half of the queue");
+            assert_eq!(queue.push_asked(&answer), Pushed::Full(Full::Share));
+            for n in 0..8 {
+                let answer = large(&format!("iq type='result' from='e{n}@x/1' id='2'"), "iq", 262_000);
+                assert!(matches!(queue.push_asked(&answer), Pushed::Queued | Pushed::Full(Full::Queue)));
+            }
+            // What the server says has room for all that.
+            let own = large("iq type='result' from='example.com' id='own'", "iq", 200_000);
+            for _ in 0..5 {
+                let pushed = queue.push(&own);
+                assert!(matches!(pushed, Pushed::Queued | Pushed::Shed(_)), "{pushed:?}");
+            }
+            assert_eq!(queue.link.wish(), None);
+        }
+    }
+
+    #[test]
+    fn a_full_budget_of_the_node_ends_no_session() {
+        let limits = Limits { waiting_bytes: 10_000, ..Limits::default() };
+        let ledger = Arc::new(Ledger::default());
+        let [others, lost] = ["a@x", "juliet@example.com"].map(|o| Queue::new(o, &ledger, limits.clone()));
+        assert!(others.detach());
+        let small = large("message from='b@x/1' id='m'", "message", 500);
+        while others.push(&small) == Pushed::Queued {}
+        assert_eq!(others.push(&small), Pushed::Full(Full::Node));
+        // It loses its connection with something queued, and is kept.
+        assert_eq!(lost.push(&small), Pushed::Queued);
+        assert!(lost.detach());
+        let own = large("iq type='result' from='example.com' id='own'", "iq", 1_000);
+        let taken = (0..100).filter(|_| lost.push(&own) == Pushed::Queued).count();
+        assert!((50..65).contains(&taken), "{taken}");
+        assert_eq!((lost.push(&own), lost.link.wish()), (Pushed::Full(Full::Node), None));
+        assert_eq!(lost.push(&small), Pushed::Full(Full::Node), "what others send is refused from the start");
+    }
+
+    #[test]
+    fn a_large_presence_does_not_take_the_place_of_many_small_ones() {
+        let queue = Queue::new("juliet@example.com", &Arc::default(), Limits::default());
+        assert!(queue.detach());
+        let presence = |from: &str, size: usize| {
+            queue.push(&large(&format!("presence from='{from}@x/1' id='{from}'"), "presence", size))
+        };
+        for n in 0..200 {
+            assert_eq!(presence(&format!("f{n}"), 500), Pushed::Queued);
+        }
+        assert_eq!(presence("eve", 200_000), Pushed::Full(Full::Share));
+        assert_eq!(presence("eve", 110_000), Pushed::Queued);
+        assert_eq!(presence("mallory", 110_000), Pushed::Full(Full::Queue));
+        // Who has most makes room for those who have little.
+        assert_eq!(presence("g", 10_000), Pushed::Queued);
+        assert_eq!(presence("h", 10_000), Pushed::Shed(1));
+        let ids = queue.link.end().into_iter().map(|left| {
+            let frame = &left.item.frame;
+            frame.head().id(frame.bytes()).unwrap().into_owned()
+        });
+        let ids: Vec<String> = ids.collect();
+        assert_eq!((ids.len(), ids.iter().filter(|id| id.starts_with('f')).count()), (202, 200));
+        assert!(!ids.iter().any(|id| id == "eve"));
     }
 }

@@ -54,17 +54,20 @@ pub(super) async fn hand_over(
     for message in messages {
         // Nothing to deliver if it cannot be read; it goes with the others.
         if let Some(frame) = Frame::from_store(&message.stanza, message.seq) {
-            loop {
-                if !takes(session) {
-                    return Handed::Ended;
-                }
-                if node.enqueue(session, frame.clone(), Stamp::None) {
-                    break;
-                }
+            if !takes(session) {
+                return Handed::Ended;
+            }
+            let mut queued = node.enqueue(session, frame.clone(), Stamp::None);
+            while !queued {
                 if session.link.is_dormant() {
                     return Handed::Blocked;
                 }
                 room(session).await;
+                if !takes(session) || session.link.progress(None).gone {
+                    return Handed::Ended;
+                }
+                // The queue was empty: a message that came meanwhile, or a budget, must not keep this one waiting for ever.
+                queued = node.enqueue_forced(session, frame.clone(), Stamp::None);
             }
             tray.sent = message.seq;
         }
@@ -73,9 +76,22 @@ pub(super) async fn hand_over(
     Handed::All
 }
 
-/// Waits until a session's queue was taken, or the session ends.
+/// Waits until a session's queue was taken, or the session ends. Other tasks run at least once, so that whoever retries
+/// after this never keeps a worker to itself.
 async fn room(session: &Session) {
-    std::future::poll_fn(|cx| if has_room(session, cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+    let mut waited = false;
+    std::future::poll_fn(|cx| {
+        let ready = has_room(session, cx);
+        if ready && waited {
+            return Poll::Ready(());
+        }
+        if ready {
+            cx.waker().wake_by_ref();
+        }
+        waited = true;
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Whether a session with a connection has its queue empty, or is over; otherwise the task is woken for it.
