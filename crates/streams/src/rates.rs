@@ -114,9 +114,9 @@ impl Rates {
             Kind::Presence(PresenceType::Available) if head.to(bytes).is_none() => {
                 ("presence", "changes of presence", &mut self.broadcasts)
             }
-            // A session that leaves must be able to say so; it can only leave as often as it may come.
-            Kind::Presence(PresenceType::Unavailable) if head.to(bytes).is_none() => return Ok(()),
-            Kind::Presence(PresenceType::Error) => return Ok(()),
+            // RFC 6121 sections 4.5 and 4.6: unavailable presence must be routed, to everybody or to one. It counts as a
+            // stanza like any other.
+            Kind::Presence(PresenceType::Unavailable | PresenceType::Error) => return Ok(()),
             Kind::Presence(t) if t.is_subscription() => ("roster", "subscriptions", &mut self.roster),
             Kind::Presence(_) => ("directed", "directed presence", &mut self.directed),
             Kind::Iq(IqType::Set) if head.first.is_some_and(|f| f.ns == Some(Ns::Roster)) => {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn each_class_has_its_own_bucket_and_leaving_is_always_possible() {
+    fn each_class_has_its_own_bucket_and_rfc_6121_4_6_unavailable_presence_always_passes() {
         let mut rates = rates(|l| {
             (l.broadcasts_per_minute, l.broadcasts_burst) = (6, 1);
             (l.directed_per_minute, l.directed_burst) = (60, 1);
@@ -260,7 +260,8 @@ mod tests {
             ("<presence/>", 10, Some("presence")),
             ("<presence/>", 11, None),
             ("<presence to='a@b'/>", 11, None),
-            ("<presence type='unavailable' to='a@b'/>", 11, Some("directed")),
+            ("<presence to='a@b'/>", 11, Some("directed")),
+            ("<presence type='unavailable' to='a@b'/>", 11, None),
             ("<presence to='a@b'/>", 12, None),
             ("<presence type='subscribe' to='a@b'/>", 12, None),
             (set, 12, None),
