@@ -189,13 +189,15 @@ fn headers_may_be_written_in_any_way_that_xml_allows() {
         let close = "<f:close xmlns:f='urn:ietf:params:xml:ns:xmpp-framing'></f:close>";
         assert_eq!(peer.text(close), [Ok(Got::Close)]);
     }
-    // Section 3.3.2: the layer above refuses a header in a wrong namespace with invalid-namespace.
-    let mut peer = Peer::with(&Settings::default(), |_| {});
-    let Some(Ok(Got::Open(tag))) = peer.text("<open xmlns='urn:x' to='example.com' version='1.0'/>").pop()
-    else {
-        panic!("no header");
-    };
-    assert!(tag.contains(" xmlns='urn:x'"), "{tag}");
+    // Section 3.3.2: the layer above refuses a header in a wrong namespace with invalid-namespace, whatever is in it.
+    for open in [
+        "<open xmlns='urn:x' to='example.com' version='1.0'/>",
+        "<open xmlns='urn:x' to='example.com' version='1.0'>x<y/></open>",
+    ] {
+        let mut peer = Peer::with(&Settings::default(), |_| {});
+        let Some(Ok(Got::Open(tag))) = peer.text(open).pop() else { panic!("no header: {open}") };
+        assert!(tag.contains(" xmlns='urn:x'"), "{tag}");
+    }
 }
 
 #[test]
