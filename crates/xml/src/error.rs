@@ -48,6 +48,9 @@ pub enum Error {
     /// A rule of Namespaces in XML 1.0 is broken; the text names the rule.
     #[error("not namespace-well-formed: {0}")]
     BadNamespace(&'static str),
+    /// A namespace name is no URI (Namespaces in XML 1.0 section 2.2). That breaks no rule of well-formedness.
+    #[error("a namespace name is no URI")]
+    BadNamespaceName,
     /// The stream header itself uses a prefix that it does not declare.
     #[error("the prefix of the stream element is not declared")]
     BadNamespacePrefix,
@@ -72,13 +75,13 @@ pub enum ErrorKind {
     NotWellFormed,
     /// `<restricted-xml/>`, section 4.9.3.18.
     RestrictedXml,
-    /// `<policy-violation/>`, section 4.9.3.14: a limit of ours.
+    /// `<policy-violation/>`, section 4.9.3.14: a limit of ours, or a namespace name that is no URI.
     PolicyViolation,
     /// `<bad-namespace-prefix/>`, section 4.9.3.2.
     BadNamespacePrefix,
     /// `<unsupported-encoding/>`, section 4.9.3.22.
     UnsupportedEncoding,
-    /// `<invalid-xml/>`, section 4.9.3.9.
+    /// `<invalid-xml/>`, section 4.9.3.11.
     InvalidXml,
 }
 
@@ -91,7 +94,8 @@ impl Error {
             | Error::TooDeep
             | Error::TooManyAttributes
             | Error::TooManyPrefixes
-            | Error::NameTooLong => ErrorKind::PolicyViolation,
+            | Error::NameTooLong
+            | Error::BadNamespaceName => ErrorKind::PolicyViolation,
             Error::Restricted(_) => ErrorKind::RestrictedXml,
             // Section 11.3: data that is not namespace-well-formed ends the stream with not-well-formed.
             // Section 11.6 and XML 1.0 section 4.3.3 make bytes that are not UTF-8 the same kind of fault:

@@ -397,7 +397,7 @@ impl<'a> Reader<'a> {
         let prefix = self.slice(prefix_at, prefix_end);
         let ns = Namespace::written(self.slice(at, end));
         if ns.id.is_none() && !is_uri(ns.text) {
-            return Err(Error::BadNamespace("a namespace name is no URI"));
+            return Err(Error::BadNamespaceName);
         }
         match (prefix, ns.id) {
             ("xml", Some(Ns::Xml)) => return Ok(()),
