@@ -101,6 +101,21 @@ async fn section_7_7_2_1_a_bad_resource_may_be_followed_by_a_good_one() {
 }
 
 #[tokio::test]
+async fn section_8_3_3_6_a_store_that_fails_lets_the_client_bind_later() {
+    let wire = one().await;
+    let mut client = authenticated(&wire, "juliet").await;
+    wire.fail_store(true);
+    let error = client.bind("balcony").await.unwrap_err();
+    assert_eq!(
+        (error.condition().as_deref(), error.error_type().as_deref()),
+        (Some("internal-server-error"), Some("wait"))
+    );
+    assert!(error.has("the account cannot be read; try again later"));
+    wire.fail_store(false);
+    client.bind("balcony").await.unwrap();
+}
+
+#[tokio::test]
 async fn section_7_6_2_1_too_many_resources() {
     let limits = Limits { sessions_per_account: 2, ..Limits::default() };
     let wire = Setup { limits, ..Setup::default() }.start();

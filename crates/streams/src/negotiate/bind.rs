@@ -1,6 +1,6 @@
 //! Resource binding: RFC 6120 section 7.
 
-use stanza::{Element, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
+use stanza::{Element, ErrorType, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
 use throng_core::Principal;
 use throng_core::fault::Fault;
 use xml::{Ns, Tree, Writer};
@@ -98,7 +98,8 @@ impl Connection {
                 let Ok(Element::Stanza(head)) = Element::read(&waiting, &client, &limits) else {
                     return Err(StreamCondition::InternalServerError.into());
                 };
-                let error = StanzaError::new(StanzaCondition::ResourceConstraint)
+                let error = StanzaError::new(StanzaCondition::InternalServerError)
+                    .kind(ErrorType::Wait)
                     .text("the account cannot be read; try again later");
                 Ok(Did::Said(error.reply(&waiting, &head, None, None).unwrap_or_default()))
             }
