@@ -98,10 +98,9 @@ impl Node {
         Ok(())
     }
 
-    /// RFC 6120 section 8.1.2.1: a `from` of somebody else ends the stream. Any resource of the sender's own account
-    /// passes, and stamping puts the right one in its place, as section 8.1.2.1 has it for no `from` at all.
-    ///
-    /// COMPAT(Converse.js, 10): after a resumption it writes the resource that it would have bound.
+    /// RFC 6120 section 8.1.2.1: a `from` of somebody else ends the stream (section 4.9.3.9). Any resource of the
+    /// sender's own account passes, and stamping puts the right one in its place: the server must add the `from` or
+    /// override the client's (rule 1). Clients write the resource that they would have bound after a resumption.
     fn check_from(&self, session: &Arc<Session>, bytes: &[u8], head: &Head) -> Result<(), StreamError> {
         let Some(from) = head.from(bytes) else { return Ok(()) };
         let own = session.bare().as_str();
