@@ -68,12 +68,13 @@ const seen = () => looking(model.open) && model.read();
 addEventListener("focus", seen);
 document.addEventListener("visibilitychange", seen);
 
-// Lets somebody see us, and asks to see them. Who asks approves in advance (RFC 6121 section 3.4; the page comes from a server that
-// offers it), so the answer needs no second approval: each of the two clicks once.
+// Lets somebody see us, and asks to see them. An approval answers a request. Without one it is a pre-approval, so that each of the
+// two clicks once, and is sent only if the server offers that (RFC 6121 section 3.4.1).
 function befriend(jid) {
-  if (!session.send(stanzas.subscription(jid, "subscribed"))) return;
+  const approves = model.requests.has(jid) || session.preApproval;
+  if (approves && !session.send(stanzas.subscription(jid, "subscribed"))) return;
   const sees = ["to", "both"].includes(model.contacts.get(jid)?.subscription);
-  if (!sees) session.send(stanzas.subscription(jid, "subscribe"));
+  if (!sees && !session.send(stanzas.subscription(jid, "subscribe"))) return;
   model.decide(jid);
 }
 

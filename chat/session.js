@@ -4,7 +4,8 @@
 // Events: "state" (see STATES), "online" with detail { resumed }, "stanza" with detail element.
 //
 // What survives a reload is in sessionStorage, which belongs to this tab and ends with it:
-//   throng-chat          the address, the transport, and the keys that SCRAM made of the password (never the password)
+//   throng-chat          the address, the transport, whether pre-approval is offered, and the keys that SCRAM made of the
+//                        password (never the password)
 //   strophe-sm:…         over WebSocket what XEP-0198 needs to resume, kept by strophe.js
 //   strophe-bosh-session over BOSH the session's id and next request, kept by strophe.js
 // So a reload resumes the stream, and where the server no longer has it, logs in anew without asking.
@@ -69,6 +70,11 @@ export class Session extends EventTarget {
 
   get transport() {
     return this.#kept?.transport ?? "websocket";
+  }
+
+  // Whether the server offers to approve subscriptions in advance (RFC 6121 section 3.4).
+  get preApproval() {
+    return this.#kept?.preApproval ?? false;
   }
 
   // Takes up what a reload left; false if there is nothing.
@@ -280,6 +286,9 @@ export class Session extends EventTarget {
     this.#failures = 0;
     this.#secret = connection.scram_keys ?? this.#secret;
     this.#kept = { ...this.#kept, jid: connection.jid, keys: typeof this.#secret === "string" ? null : this.#secret };
+    // A session of BOSH that a reload took up is not told the features again.
+    const offers = connection.features?.getElementsByTagNameNS("urn:xmpp:features:pre-approval", "sub");
+    if (offers) this.#kept.preApproval = offers.length > 0;
     this.#kept.worked ||= this.#kept.transport === "websocket";
     this.#save();
     if (!attached) this.#listen(connection);
