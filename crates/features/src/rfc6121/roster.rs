@@ -209,7 +209,7 @@ pub(super) fn room_for(node: &Node, account: &Account, contact: &Jid) -> Result<
         return Ok(());
     }
     let text = format!("the roster is full; it holds at most {limit} contacts");
-    Err(StanzaError::new(StanzaCondition::NotAllowed).text(text))
+    Err(StanzaError::new(StanzaCondition::PolicyViolation).text(text))
 }
 
 /// The bytes that a roster may still take. What others add meanwhile is not seen; it is a few entries at most.
@@ -222,7 +222,7 @@ pub(super) async fn room_left(node: &Node, account: &Account) -> Result<u64, Sta
 pub(super) fn too_large(node: &Node) -> StanzaError {
     let limit = node.limits().roster_bytes;
     let text = format!("the roster is full; its addresses, names and groups may have {limit} bytes");
-    StanzaError::new(StanzaCondition::NotAllowed).text(text)
+    StanzaError::new(StanzaCondition::PolicyViolation).text(text)
 }
 
 async fn put(node: Arc<Node>, account: Arc<Account>, wish: Wish) -> (IqAnswer, Effects) {

@@ -89,7 +89,7 @@ fn a_roster_is_limited_in_bytes_and_may_always_become_smaller() {
     let put = |jid: &str, bytes: usize| {
         juliet.ask(&set("e", &format!("<item jid='{jid}@example.com' name='{}'/>", "x".repeat(bytes))))
     };
-    let full = |answer: Vec<String>| assert_eq!(error(&answer), is("cancel", "not-allowed"));
+    let full = |answer: Vec<String>| assert_eq!(error(&answer), is("modify", "policy-violation"));
     let done = |answer: Vec<String>| assert!(answer[0].contains("type='result'"), "{answer:?}");
     done(put("nurse", 900));
     done(put("tybalt", 900));
@@ -133,7 +133,7 @@ fn section_2_3_3_errors() {
     for name in ["nurse", "mother"] {
         juliet.ask(&set("ok", &format!("<item jid='{name}@example.com'/>")));
     }
-    assert_eq!(ask("<item jid='one@example.com'/>"), is("cancel", "not-allowed"), "the roster is full");
+    assert_eq!(ask("<item jid='one@example.com'/>"), is("modify", "policy-violation"), "the roster is full");
     assert!(juliet.ask(&set("ok", "<item jid='nurse@example.com' name='N'/>"))[0].contains("type='result'"));
 }
 

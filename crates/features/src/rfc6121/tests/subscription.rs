@@ -320,11 +320,11 @@ fn oneself_nobody_and_too_many() {
     romeo.recv();
     assert_eq!(
         error(&romeo.ask("<presence to='a@example.com' type='subscribe'/>")),
-        is("cancel", "not-allowed")
+        is("modify", "policy-violation")
     );
     assert_eq!(
         error(&romeo.ask("<presence to='a@example.com' type='subscribed'/>")),
-        is("cancel", "not-allowed")
+        is("modify", "policy-violation")
     );
     assert!(romeo.ask("<presence to='juliet@example.com' type='unsubscribe'/>")[0].contains("type='set'"));
 }
