@@ -6,8 +6,13 @@
 //! Rule: XEP-0160 section 2 has messages refused when the store is full, and section 5 lets a server limit what it keeps; a
 //! limit of messages alone lets one sender keep some hundred megabytes for each account, and the messages of others out.
 //!
+<<<<<<< HEAD
 //! Right: what waits is limited in bytes as well, one sender has a share of it and is told beyond, and the messages of others
 //! are kept and delivered. A large message is delivered also when all budgets for what waits are full.
+=======
+//! Right: what waits is limited in bytes as well, one sender has a share of it and is refused beyond as if it were full, and the messages of others
+//! are kept and delivered.
+>>>>>>> 459bb1f (Let a sender's share of offline storage be refused as full: the difference tells who is away (RFC 6121 section 8.5.2))
 
 use testkit::wire::Setup;
 
@@ -32,7 +37,7 @@ async fn one_sender_has_a_share_of_it_and_others_have_room() {
             match answers.first() {
                 None => kept += size,
                 Some(error) => {
-                    assert_eq!(error.condition().as_deref(), Some("resource-constraint"));
+                    assert_eq!(error.condition().as_deref(), Some("service-unavailable"));
                     refused += 1;
                 }
             }

@@ -273,16 +273,15 @@ impl Desks {
                         node.metrics.offline_stored.inc();
                         Ok(())
                     }
-                    // XEP-0160 section 2, step 3.
                     Appended::Full => {
                         node.metrics.offline_refused.inc(["full"]);
-                        Err(StanzaError::new(StanzaCondition::ServiceUnavailable)
-                            .text("the recipient's offline storage is full"))
+                        Err(full())
                     }
+                    // For this sender it is full. The answer does not tell which limit was reached: a sender could learn
+                    // from it that the recipient is away, and how long (RFC 6121 section 8.5.2).
                     Appended::SenderFull => {
                         node.metrics.offline_refused.inc(["sender"]);
-                        Err(StanzaError::new(StanzaCondition::ResourceConstraint)
-                            .text("your share of the recipient's offline storage is full"))
+                        Err(full())
                     }
                     Appended::NoAccount => Err(StanzaCondition::ServiceUnavailable.into()),
                 })
@@ -571,6 +570,11 @@ impl Drop for Guard<'_> {
         });
         drop(lost);
     }
+}
+
+/// XEP-0160 section 2, step 3.
+fn full() -> StanzaError {
+    StanzaError::new(StanzaCondition::ServiceUnavailable).text("the recipient's offline storage is full")
 }
 
 /// Who sent a message, as a number for the store: a part of a SHA-256 that nobody finds a second address for. Nobody for the
