@@ -6,13 +6,8 @@
 //! Rule: XEP-0160 section 2 has messages refused when the store is full, and section 5 lets a server limit what it keeps; a
 //! limit of messages alone lets one sender keep some hundred megabytes for each account, and the messages of others out.
 //!
-<<<<<<< HEAD
-//! Right: what waits is limited in bytes as well, one sender has a share of it and is told beyond, and the messages of others
-//! are kept and delivered. A large message is delivered also when all budgets for what waits are full.
-=======
-//! Right: what waits is limited in bytes as well, one sender has a share of it and is refused beyond as if it were full, and the messages of others
-//! are kept and delivered.
->>>>>>> 459bb1f (Let a sender's share of offline storage be refused as full: the difference tells who is away (RFC 6121 section 8.5.2))
+//! Right: what waits is limited in bytes as well, one sender has a share of it and is refused beyond as if it were full, and
+//! the messages of others are kept and delivered. A large message is delivered also when all budgets for what waits are full.
 
 use testkit::wire::Setup;
 
