@@ -22,6 +22,7 @@ use throng_core::feature::{self, Builder, Feature, OptionSpec, Spec, Value};
 use throng_core::hooks::{ClosingCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, Verdict};
 use throng_core::limits::FRAME_LIMITS;
 use throng_core::session::flags;
+use throng_core::visibility::Visibility;
 use throng_core::{Account, Effect, Effects, Frame, Node, Session};
 use xml::{Event, Ns, Reader, Scope};
 
@@ -237,27 +238,56 @@ fn probe(ctx: &mut IncomingCtx<'_>) -> Flow {
         return nobody_here(ctx, id);
     };
     let own = from.bare() == account.jid.as_ref();
-    if own || ctx.node.subscription(account, from).has(Subscription::FROM) {
+    let visible = if own { Visibility::Visible } else { ctx.node.visibility(to, from) };
+    match visible {
+        Visibility::Visible => {
+            answer_probe(account, (from, to), id.as_deref(), true, ctx.effects);
+            Flow::Stop(Verdict::Consumed)
+        }
+        // As for an account without a session. The store also knows of a prober that has none.
+        Visibility::Ask(question) => {
+            let (account, from, to) = (account.clone(), from.to_jid(), to.to_jid());
+            Flow::Wait(Box::pin(async move {
+                let visible = match question.ask().await {
+                    Ok(visible) => visible,
+                    Err(error) => return Outcome::refused(store_error(error)),
+                };
+                let mut effects = Effects::default();
+                answer_probe(&account, (from.as_ref(), to.as_ref()), id.as_deref(), visible, &mut effects);
+                Outcome::consumed(effects)
+            }))
+        }
+    }
+}
+
+/// Answers a probe for an account with sessions.
+fn answer_probe(
+    account: &Account,
+    (from, to): (JidRef<'_>, JidRef<'_>),
+    id: Option<&str>,
+    visible: bool,
+    effects: &mut Effects,
+) {
+    if visible {
         match to.resource() {
             None => {
-                if !send_current(account, from, ctx.effects) {
-                    reply(to, from, PresenceType::Unavailable, id.as_deref(), ctx.effects);
+                if !send_current(account, from, effects) {
+                    reply(to, from, PresenceType::Unavailable, id, effects);
                 }
             }
             // A single resource: only that it is there, nothing of what it says.
             Some(resource) => {
                 let there = account.session(resource).is_some_and(|session| session.is_available());
                 if there {
-                    reply(to, from, PresenceType::Available, None, ctx.effects);
+                    reply(to, from, PresenceType::Available, None, effects);
                 } else {
-                    reply(to, from, PresenceType::Unavailable, id.as_deref(), ctx.effects);
+                    reply(to, from, PresenceType::Unavailable, id, effects);
                 }
             }
         }
-    } else if !told_directly(account, from, to, ctx.effects) {
-        reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id.as_deref(), ctx.effects);
+    } else if !told_directly(account, from, to, effects) {
+        reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id, effects);
     }
-    Flow::Stop(Verdict::Consumed)
 }
 
 fn reply(from: JidRef<'_>, to: JidRef<'_>, ty: PresenceType, id: Option<&str>, effects: &mut Effects) {

@@ -119,6 +119,27 @@ fn section_4_3_2_probes_of_an_account_with_resources() {
 }
 
 #[test]
+fn section_4_3_2_a_prober_without_a_session_is_not_taken_for_one_without_a_subscription() {
+    let engine = verona();
+    let juliet = online(&engine, JULIET, "balcony");
+    engine.user("tybalt@example.com");
+    engine.contact("tybalt@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
+    for prober in [ROMEO, "tybalt@example.com"] {
+        let from = jid::parse(&format!("{prober}/gone")).unwrap().as_ref().to_jid();
+        let to = jid::parse(JULIET).unwrap().as_ref().to_jid();
+        let probe = format!("<presence from='{prober}/gone' to='{JULIET}' type='probe'/>");
+        let mut effects = throng_core::Effects::default();
+        effects.route(throng_core::Frame::read(probe.as_bytes()), from, to);
+        engine.node.perform(effects);
+        engine.run();
+    }
+    let sees = |user: &str| engine.stored(user, JULIET).unwrap().subscription.has(Subscription::TO);
+    assert!(sees(ROMEO), "the store knows of the subscription");
+    assert!(!sees("tybalt@example.com"), "the store knows of none");
+    nobody_heard(&[&juliet]);
+}
+
+#[test]
 fn section_4_3_2_probes_without_resources_or_without_approval() {
     let engine = verona();
     engine.user("tybalt@example.com");
