@@ -3,6 +3,7 @@
 //! A frame never changes. What differs from recipient to recipient (the `to` of a presence broadcast) is put
 //! in while writing, at [`stanza::Head::insert_at`]; so one allocation serves every recipient.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stanza::{Element, Head, Kind};
@@ -180,13 +181,18 @@ impl Frame {
             Kind::Presence(_) => Class::Presence,
         }
     }
-    /// The stanza without the children for which this is true; `None` if there are none of them.
+    /// The stanza without what `choose` adds to its list: for each child the child's range, or ranges in it, in their order.
+    /// `None` if that is nothing.
     ///
     /// # Errors
     /// If it cannot be read: it may have such children then.
-    pub fn without(&self, gone: impl Fn(&xml::Node<'_>) -> bool) -> Result<Option<Frame>, xml::Error> {
+    pub fn without(
+        &self,
+        choose: impl Fn(&xml::Node<'_>, &mut Vec<Range<usize>>),
+    ) -> Result<Option<Frame>, xml::Error> {
         let tree = self.tree()?;
-        let gone: Vec<_> = tree.root().child_elements().filter(gone).map(|n| n.range()).collect();
+        let mut gone = Vec::new();
+        tree.root().child_elements().for_each(|child| choose(&child, &mut gone));
         if gone.is_empty() {
             return Ok(None);
         }

@@ -1,13 +1,14 @@
 //! A delay that somebody else's server is said to have noted.
 //!
 //! Done: a contact sends messages and presence with `<delay/>` (XEP-0203), with its forerunner of `jabber:x:delay` (XEP-0091)
-//! by the domain or by another user of it, so that its client shows words of today as words
-//! of long ago, below what was said since; and with elements that only rooms and archives write.
+//! by the domain or by the victim's own account, so that its client shows words of today as words of long ago, below what was
+//! said since; and with elements that only rooms and archives write.
 //!
 //! Rule: XEP-0203 section 2 has the entity that delayed a stanza write its address as `from`; XEP-0421 section 3 and XEP-0313
 //! section 5.1 likewise. Clients believe them for that address.
 //!
-//! Right: no such element by an address of this server arrives unless it is the sender's own or the server wrote it.
+//! Right: no such element by a domain of this server or by the recipient's account arrives unless the server wrote it. What names
+//! other users is a quotation: clients believe a delay of their server alone (XEP-0203 section 5).
 
 use crate::support::{Way, friends, read};
 

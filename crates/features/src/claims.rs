@@ -3,11 +3,13 @@
 //! Clients believe some elements for the entity that they name, and not for the sender of the stanza. So from what a user
 //! sends these are removed, from messages and presence of every type:
 //!
-//! - `<delay/>` (XEP-0203 2.0) and its forerunner in `jabber:x:delay` (XEP-0091 1.4) by a domain of this server or by
-//!   another user of it, or by what is no address. A user's own address may stand there: clients say so what they sent late.
+//! - `<delay/>` (XEP-0203 2.0 section 5) and its forerunner in `jabber:x:delay` (XEP-0091 1.4) by a domain of this server, by the
+//!   account of the recipient, which its client takes for its server, or by what is no address. Other addresses may stand
+//!   there: the sender's own, as clients say so what they sent late, and those of entities that the sender quotes.
 //! - `<occupant-id/>` (XEP-0421 1.0.1 section 3): only a room says it.
 //! - `<result/>` of an archive (XEP-0313 1.1.3 section 5.1): only the archive says it, and an account's archive is its server.
-//! - the address `ofrom` (XEP-0033 1.2.1 section 4.1.6) of anybody but the sender: a room says who wrote to it.
+//! - the address `ofrom` (XEP-0033 1.2.1 section 4.1.6) of anybody but the sender: a room says who wrote to it. The other
+//!   addresses stay.
 //!
 //! Ids by this server are `stanza_id`'s, copies of messages are `carbons`'.
 //!
@@ -15,6 +17,8 @@
 //! (XEP-0334), which are for senders to give; what other servers send, since there are no streams to them.
 //!
 //! The trap: what this server says itself does not come this way; only the chain of sessions is asked.
+
+use std::ops::Range;
 
 use jid::JidRef;
 use stanza::{KindSet, StanzaCondition, StanzaError};
@@ -37,8 +41,8 @@ fn build(builder: &mut Builder<'_>) {
     let claims = [Ns::DelayLegacy, Ns::OccupantId, Ns::Mam2, Ns::Addresses];
     let interest = claims.into_iter().fold(Interest::kinds(kinds).payload(Ns::Delay), Interest::payload);
     builder.outgoing(Phase::Stamp, interest, |ctx: &mut OutgoingCtx<'_>| {
-        let (node, own) = (ctx.node, ctx.session.bare());
-        match ctx.frame.without(|child| is_claim(child, node, own)) {
+        let (node, own, to) = (ctx.node, ctx.session.bare(), ctx.to);
+        match ctx.frame.without(|child, gone| choose(child, node, own, to, gone)) {
             Ok(clean) => {
                 if let Some(clean) = clean {
                     *ctx.frame = clean;
@@ -55,35 +59,54 @@ fn build(builder: &mut Builder<'_>) {
     });
 }
 
-fn is_claim(child: &xml::Node<'_>, node: &Node, own: JidRef<'_>) -> bool {
-    child.is("delay", Ns::Delay) && is_by_others(child, node, own)
-        || child.is("x", Ns::DelayLegacy) && is_by_others(child, node, own)
+/// Adds what of this child is removed.
+fn choose(
+    child: &xml::Node<'_>,
+    node: &Node,
+    own: JidRef<'_>,
+    to: Option<JidRef<'_>>,
+    gone: &mut Vec<Range<usize>>,
+) {
+    if child.is("addresses", Ns::Addresses) {
+        let (forged, rest): (Vec<_>, Vec<_>) = child.child_elements().partition(|a| claims_origin(a, own));
+        // The schema wants one address at least.
+        if rest.is_empty() && !forged.is_empty() {
+            gone.push(child.range());
+        } else {
+            gone.extend(forged.iter().map(xml::Node::range));
+        }
+    } else if (child.is("delay", Ns::Delay) || child.is("x", Ns::DelayLegacy))
+        && is_server(child, node, own, to)
         || child.is("occupant-id", Ns::OccupantId)
         || child.is("result", Ns::Mam2)
-        || child.is("addresses", Ns::Addresses) && claims_origin(child, own)
+    {
+        gone.push(child.range());
+    }
 }
 
-/// Whether `from` is an address of this server that is not the sender's, or no address at all.
-fn is_by_others(child: &xml::Node<'_>, node: &Node, own: JidRef<'_>) -> bool {
+/// Whether `from` is what the recipient's client takes for its server: a domain of this server, the recipient's own
+/// account, or no address at all. Presence without an address goes to many, so no other account of this server may stand in it.
+fn is_server(child: &xml::Node<'_>, node: &Node, own: JidRef<'_>, to: Option<JidRef<'_>>) -> bool {
     child.attr("from").is_some_and(|from| match jid::parse(&from) {
         Ok(from) => {
             let from = from.as_ref();
-            from.bare().as_str() != own.as_str() && node.host(from.domain()).is_some()
+            let account = from.bare();
+            node.host(from.domain()).is_some()
+                && account.as_str() != own.as_str()
+                && (from.local().is_none() || to.is_none_or(|to| to.bare().as_str() == account.as_str()))
         }
         // No address, but clients may cut it to one: `example.com/` to `example.com`.
         Err(_) => true,
     })
 }
 
-/// Whether somebody else is said to have written the stanza.
-fn claims_origin(child: &xml::Node<'_>, own: JidRef<'_>) -> bool {
-    child.child_elements().any(|address| {
-        address.is("address", Ns::Addresses)
-            && address.attr("type").as_deref() == Some("ofrom")
-            && address.attr("jid").is_none_or(|jid| {
-                !jid::parse(&jid).is_ok_and(|jid| jid.as_ref().bare().as_str() == own.as_str())
-            })
-    })
+/// Whether this address says that somebody else has written the stanza.
+fn claims_origin(address: &xml::Node<'_>, own: JidRef<'_>) -> bool {
+    address.is("address", Ns::Addresses)
+        && address.attr("type").as_deref() == Some("ofrom")
+        && address
+            .attr("jid")
+            .is_none_or(|jid| !jid::parse(&jid).is_ok_and(|jid| jid.as_ref().bare().as_str() == own.as_str()))
 }
 
 #[cfg(test)]
@@ -119,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn xep_0203_a_delay_of_this_server_or_of_its_other_users_is_removed() {
+    fn xep_0203_5_a_delay_of_this_server_or_of_the_recipients_account_is_removed() {
         for (name, ns) in [("delay", "urn:xmpp:delay"), ("x", "jabber:x:delay")] {
             let delay = |from: &str| format!("<{name} xmlns='{ns}'{from} stamp='2002-09-10T23:08:25Z'/>");
             for forged in [
@@ -130,7 +153,6 @@ mod tests {
                 " from='example.com/x'",
                 " from='juliet@example.com'",
                 " from='juliet@example.com/balcony'",
-                " from='romeo@example.com/orchard'",
                 " from='example.com/'",
                 " from='juliet@example.com/'",
                 " from='romeo@example.net/'",
@@ -146,6 +168,7 @@ mod tests {
                 "",
                 " from='romeo@example.net'",
                 " from='romeo@example.net/orchard'",
+                " from='nurse@example.com/room'",
                 " from='elsewhere.org'",
             ] {
                 let text = format!("{}{}", delay(honest), delay(" from='example.com'"));
@@ -174,5 +197,15 @@ mod tests {
         ] {
             assert_eq!(arrives(honest), honest);
         }
+        let addresses = |inner: &str| {
+            format!("<addresses xmlns='http://jabber.org/protocol/address'>{inner}</addresses>")
+        };
+        let (to, cc) = ("<address type='to' jid='nurse@example.com'/>", "<address type='cc' jid='a@b'/>");
+        let forged = "<address type='ofrom' jid='nurse@example.com/room'/>";
+        assert_eq!(
+            arrives(&addresses(&format!("{forged}{to}{forged}{cc}"))),
+            addresses(&format!("{to}{cc}")),
+            "the other addresses stay"
+        );
     }
 }
