@@ -9,7 +9,7 @@ import { empty, loader, table } from "../app/table.js";
 export const title = "Audit";
 
 const good = (outcome) => outcome === "done";
-const doors = { http: "HTTP", socket: "command line", xmpp: "XMPP" };
+const interfaces = { http: "HTTP", socket: "command line", xmpp: "XMPP" };
 
 export function open(context) {
   const { root, signal } = context;
@@ -28,7 +28,7 @@ export function open(context) {
         { title: "Who", class: "wide-only", cell: (row) => (String(row.who).includes("@") ? account(row.who) : row.who) },
         { title: "What", class: "wide-only line", cell: (row) => row.what },
         { title: "On", class: "wide-only", cell: (row) => h("div.clip", { title: row.on || null }, row.on || NONE) },
-        { title: "Through", class: "wide-only line", cell: (row) => [doors[row.door] ?? row.door, row.from ? h("span.soft", {}, ` from ${row.from}`) : null] },
+        { title: "Through", class: "wide-only line", cell: (row) => [interfaces[row.interface] ?? row.interface, row.from ? h("span.soft", {}, ` from ${row.from}`) : null] },
         { title: "Outcome", class: "wide-only", cell: (row) => h("span.badge", { class: good(row.outcome) ? "good" : "bad" }, row.outcome) },
       ],
     });
@@ -50,7 +50,7 @@ export function open(context) {
   const wide = field("Search", search);
   wide.classList.add("wide");
   const tools = h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, wide);
-  put(root, context.head("What was done by whom, through every door. The log has the same lines for good.", h("button", { type: "button", onclick: load }, "Refresh")), tools, place);
+  put(root, context.head("What was done by whom, through every interface. The log has the same lines for good.", h("button", { type: "button", onclick: load }, "Refresh")), tools, place);
   load();
 }
 

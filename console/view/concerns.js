@@ -33,7 +33,7 @@ export function concerns(history) {
   if (failed && failed.mean > 1 && failed.mean > (good?.mean ?? 0)) say(false, `More logins fail than succeed: ${value(failed.mean, "rate")} fail.`);
   const errors = history.has("log_errors") ? summary(history.last("log_errors", Math.round(600 / history.step))) : null;
   if (errors && errors.mean > 0) say(false, `${many(Math.max(1, Math.round(errors.mean * errors.n * history.step)), "error")} in the log in the last ten minutes.`);
-  const { certificates = [], disk_free: free, disk_size: size } = history.resources;
+  const { certificates = [], disk_free_bytes: free, disk_size_bytes: size } = history.resources;
   for (const { names, not_after } of certificates) {
     const left = not_after - history.end;
     if (left < 14 * 86_400) say(left < 0, `The certificate of ${names[0] ?? "this node"} ${left < 0 ? "expired" : "expires"} on ${day(not_after)}.`);

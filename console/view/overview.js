@@ -132,7 +132,7 @@ export function open(context) {
     const found = concerns(history);
     const worst = found.some(({ grave }) => grave) ? "bad" : found.length ? "warn" : "";
     const text = found.length ? `${count(found.length)} ${found.length === 1 ? "thing needs" : "things need"} attention` : "Nothing needs attention";
-    const { certificates = [], disk_free: free, disk_size: size, database_bytes: database } = history.resources;
+    const { certificates = [], disk_free_bytes: free, disk_size_bytes: size, database_bytes: database } = history.resources;
     const [first] = certificates;
     const errors = Math.round(history.sum("log_errors"));
     const facts = [

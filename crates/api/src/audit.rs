@@ -36,12 +36,12 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
     let text = |what: &str| json!({ "type": "string", "description": what });
     let entry = json!({
         "type": "object",
-        "required": ["number", "at", "who", "door", "from", "what", "on", "outcome"],
+        "required": ["number", "at", "who", "interface", "from", "what", "on", "outcome"],
         "properties": {
             "number": { "type": "integer", "minimum": 1 },
             "at": { "type": "integer", "description": "Milliseconds since 1970." },
             "who": text("An address, `operator`, or `token:` and its name."),
-            "door": text("`http`, `socket` or `xmpp`."),
+            "interface": text("`http`, `socket` or `xmpp`."),
             "from": text("The client's address, where it is known."),
             "what": text("A command, or `sign-in` and the like."),
             "on": text("On whom."),
@@ -85,7 +85,7 @@ fn about(entry: &Entry) -> Value {
         "number": entry.number,
         "at": entry.at,
         "who": entry.who,
-        "door": entry.door,
+        "interface": entry.interface,
         "from": entry.from,
         "what": entry.what,
         "on": entry.on,

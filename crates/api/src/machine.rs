@@ -67,7 +67,7 @@ pub struct Vitals {
     /// Microseconds that storage operations waited for a connection to the database.
     pub pool_wait: Snapshot,
     /// Connections that have no session yet.
-    pub half_open: u64,
+    pub unauthenticated_connections: u64,
     /// Bytes read from sockets.
     pub bytes_in: u64,
     /// Bytes written to sockets.
@@ -82,9 +82,9 @@ pub struct Vitals {
 #[derive(Clone, Debug, Default)]
 pub struct Resources {
     /// Bytes that may still be written where the database is; nothing if that is not known.
-    pub disk_free: Option<u64>,
+    pub disk_free_bytes: Option<u64>,
     /// Bytes of that file system.
-    pub disk_size: Option<u64>,
+    pub disk_size_bytes: Option<u64>,
     /// Bytes of the database.
     pub database_bytes: Option<u64>,
     /// Certificates that are shown to clients, the first to expire first.

@@ -47,7 +47,7 @@ pub const SERIES: [(&str, &str); 40] = [
     ("sessions_bosh", "sessions"),
     ("sessions_detached", "sessions"),
     ("connections", "connections"),
-    ("half_open", "connections"),
+    ("unauthenticated_connections", "connections"),
     ("logins", "1/s"),
     ("login_failures", "1/s"),
     ("messages_in", "1/s"),
@@ -102,7 +102,7 @@ impl Totals {
             at: node.clock.micros(),
             counters: [
                 metrics.logins.sum(),
-                metrics.login_failures.sum() + metrics.logins_limited.sum(),
+                metrics.login_failures.sum() + metrics.logins_throttled.sum(),
                 messages_in,
                 messages_out,
                 presence_in,
@@ -156,7 +156,7 @@ fn values(node: &Node, vitals: &Vitals, before: &Totals, now: &Totals) -> Point 
         by("bosh"),
         (sessions - connected).max(0.0),
         node.links.len() as f64,
-        vitals.half_open as f64,
+        vitals.unauthenticated_connections as f64,
         rate(0),
         rate(1),
         rate(2),
@@ -333,10 +333,10 @@ fn resources() -> Value {
     });
     json!({
         "type": "object",
-        "required": ["disk_free", "disk_size", "database_bytes", "certificates"],
+        "required": ["disk_free_bytes", "disk_size_bytes", "database_bytes", "certificates"],
         "properties": {
-            "disk_free": bytes("Bytes that may still be written where the database is, looked up every half minute."),
-            "disk_size": bytes("Bytes of that file system."),
+            "disk_free_bytes": bytes("Bytes that may still be written where the database is, looked up every half minute."),
+            "disk_size_bytes": bytes("Bytes of that file system."),
             "database_bytes": bytes("Bytes of the database's files."),
             "certificates": {
                 "type": "array", "items": certificate, "description": "The first to expire first; at most ten.",
@@ -352,8 +352,8 @@ fn present(found: Resources) -> Value {
         json!({ "names": names, "not_after": one.not_after })
     });
     json!({
-        "disk_free": found.disk_free,
-        "disk_size": found.disk_size,
+        "disk_free_bytes": found.disk_free_bytes,
+        "disk_size_bytes": found.disk_size_bytes,
         "database_bytes": found.database_bytes,
         "certificates": certificates.collect::<Vec<_>>(),
     })

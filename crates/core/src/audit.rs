@@ -1,5 +1,5 @@
-//! The audit log: who did what to this node, from where, and how it ended. Every door writes it through
-//! [`Node::audit`], into the log (target `throng::audit`) and into a ring in memory that doors can show.
+//! The audit log: who did what to this node, from where, and how it ended. Every interface writes it through
+//! [`Node::audit`], into the log (target `throng::audit`) and into a ring in memory that interfaces can show.
 //!
 //! Left out: an audit log on disk of its own; the log of the process is one, and outlives it.
 //!
@@ -29,9 +29,9 @@ pub struct Entry {
     pub at: u64,
     /// Whose wish it was: an address, `operator`, or the name of a token.
     pub who: String,
-    /// The door: `xmpp`, `socket`, `http`.
-    pub door: &'static str,
-    /// The client's address, where the door knows it.
+    /// The interface used: `xmpp`, `socket`, `http`.
+    pub interface: &'static str,
+    /// The client's address, where the interface knows it.
     pub from: String,
     /// What: the name of a command, or the like.
     pub what: String,
@@ -79,14 +79,14 @@ impl Node {
     pub fn audit(&self, caller: &Caller, what: &str, on: &str, outcome: &str) {
         let (who, what, on, outcome) = (cut(caller.name()), cut(what), cut(on), cut(outcome));
         let (who, what, on, outcome) = (&*who, &*what, &*on, &*outcome);
-        let (door, from) = (caller.door, &*cut(&caller.from));
-        self.metrics.commands.inc([door, if outcome == "done" { "done" } else { "failed" }]);
-        tracing::info!(target: "throng::audit", who, door, from, command = what, on, outcome, "command");
+        let (interface, from) = (caller.interface, &*cut(&caller.from));
+        self.metrics.commands.inc([interface, if outcome == "done" { "done" } else { "failed" }]);
+        tracing::info!(target: "throng::audit", who, interface, from, command = what, on, outcome, "command");
         self.audit.push(Entry {
             number: 0,
             at: self.clock.unix_millis(),
             who: who.to_owned(),
-            door,
+            interface,
             from: from.to_owned(),
             what: what.to_owned(),
             on: on.to_owned(),
@@ -108,7 +108,7 @@ mod tests {
             number: 0,
             at: 0,
             who: "operator".into(),
-            door: "socket",
+            interface: "socket",
             from: String::new(),
             what: what.into(),
             on: String::new(),

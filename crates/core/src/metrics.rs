@@ -30,7 +30,7 @@ struct ByKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByWay {
     kind: &'static str,
-    way: &'static str,
+    outcome: &'static str,
 }
 
 const KINDS: [&str; 3] = ["message", "presence", "iq"];
@@ -63,8 +63,8 @@ pub struct Metrics {
     pub sessions_opened: Counter,
     /// Sessions that ended.
     pub sessions_closed: Counter,
-    /// Sessions that lost their connection and wait for another one.
-    pub sessions_dormant: Counter,
+    /// Sessions that lost their connection and may be resumed.
+    pub sessions_detached: Counter,
     /// Sessions that went on with another connection.
     pub sessions_resumed: Counter,
     /// Messages put into the offline store.
@@ -83,22 +83,22 @@ pub struct Metrics {
     pub queue_refused: Tally<2>,
     /// Stanzas sent back with an error, by its condition.
     pub bounced: Tally<1>,
-    /// Stanzas for which a handler had to wait.
-    pub waited: Counter,
+    /// Stanzas whose handler had to wait for the store.
+    pub blocked_on_store: Counter,
     /// Logins by mechanism.
     pub logins: Tally<1>,
     /// Failed logins by mechanism and condition.
     pub login_failures: Tally<2>,
     /// Logins refused by a limit on failed logins, by the limit that was reached.
-    pub logins_limited: Tally<1>,
-    /// What was asked of the node by commands and the like, by door and whether it was done.
+    pub logins_throttled: Tally<1>,
+    /// Audited commands, by interface and outcome.
     pub commands: Tally<2>,
     /// Requests for `/metrics` that were refused.
     pub scrapes_refused: Counter,
     /// Stream errors sent, by condition.
     pub stream_errors: Tally<1>,
-    /// Times that a session was over its rate, by class.
-    pub limited: Tally<1>,
+    /// Times a session exceeded a rate limit, by the limit.
+    pub rate_limited: Tally<1>,
     /// Microseconds from reading a stanza to having written it to the recipient, by class; samples.
     pub delivery: [Arc<Histogram>; 3],
     /// Sessions that one presence went to.
@@ -115,16 +115,16 @@ impl Metrics {
         let stanzas = Family::<ByKind, Hot>::default();
         let handle = |direction| KINDS.map(|kind| stanzas.get_or_create_owned(&ByKind { kind, direction }));
         let routed = Family::<ByWay, Hot>::default();
-        let way = |way| KINDS.map(|kind| routed.get_or_create_owned(&ByWay { kind, way }));
+        let by_kind = |outcome| KINDS.map(|kind| routed.get_or_create_owned(&ByWay { kind, outcome }));
         let micros = || Arc::new(Histogram::new(MICROS));
         let sizes = || Arc::new(Histogram::new(SIZES));
         let metrics = Metrics {
             stanzas: [handle("in"), handle("out")],
-            routed: WAYS.map(way),
+            routed: WAYS.map(by_kind),
             sessions: Tally::gauge(["transport"], &[["tcp"], ["tls"], ["websocket"], ["bosh"]]),
             sessions_opened: Counter::default(),
             sessions_closed: Counter::default(),
-            sessions_dormant: Counter::default(),
+            sessions_detached: Counter::default(),
             sessions_resumed: Counter::default(),
             offline_stored: Counter::default(),
             offline_refused: Tally::counter(["limit"], &[["full"], ["sender"]]),
@@ -137,20 +137,20 @@ impl Metrics {
                 &[["control", "share"], ["message", "queue"], ["message", "share"]],
             ),
             bounced: Tally::counter(["condition"], &[["service-unavailable"]]),
-            waited: Counter::default(),
+            blocked_on_store: Counter::default(),
             logins: Tally::counter(["mechanism"], &[["SCRAM-SHA-1"], ["SCRAM-SHA-256"], ["PLAIN"]]),
             login_failures: Tally::counter(["mechanism", "reason"], &[["none", "not-authorized"]]),
-            logins_limited: Tally::counter(
-                ["reason"],
+            logins_throttled: Tally::counter(
+                ["limit"],
                 &[["address-and-account"], ["address"], ["accounts-of-address"], ["account"]],
             ),
             commands: Tally::counter(
-                ["door", "outcome"],
+                ["interface", "outcome"],
                 &[["http", "done"], ["xmpp", "done"], ["socket", "done"]],
             ),
             scrapes_refused: Counter::default(),
             stream_errors: Tally::counter(["condition"], &[["connection-timeout"]]),
-            limited: Tally::counter(["class"], &[["stanzas"], ["bytes"]]),
+            rate_limited: Tally::counter(["limit"], &[["stanzas"], ["bytes"]]),
             delivery: [micros(), micros(), micros()],
             fanout: sizes(),
             rosters: sizes(),
@@ -158,8 +158,8 @@ impl Metrics {
         };
         registry.register("throng_stanzas", "Stanzas from and to clients", stanzas);
         registry.register(
-            "throng_routed",
-            "Stanzas by where they went; undelivered are those that no session took, on their way to the store or back",
+            "throng_stanzas_routed",
+            "Stanzas routed, by outcome; undelivered: no session accepted it, so it goes to offline storage or back to its sender",
             routed,
         );
         metrics.register_counters(registry);
@@ -171,26 +171,34 @@ impl Metrics {
     fn register_counters(&self, registry: &mut Registry) {
         for (name, help, counter) in [
             ("throng_sessions_opened", "Sessions opened", &self.sessions_opened),
-            ("throng_sessions_closed", "Sessions ended", &self.sessions_closed),
+            ("throng_sessions_closed", "Sessions closed", &self.sessions_closed),
             (
-                "throng_sessions_dormant",
-                "Times that a session lost its connection and waited for another",
-                &self.sessions_dormant,
+                "throng_sessions_detached",
+                "Times a session lost its connection and was kept for resumption",
+                &self.sessions_detached,
             ),
             (
                 "throng_sessions_resumed",
-                "Times that a session went on with another connection",
+                "Times a session was resumed on another connection",
                 &self.sessions_resumed,
             ),
-            ("throng_offline_stored", "Messages stored for users who were away", &self.offline_stored),
-            ("throng_offline_delivered", "Stored messages delivered", &self.offline_delivered),
+            ("throng_offline_messages_stored", "Messages stored for offline users", &self.offline_stored),
+            ("throng_offline_messages_delivered", "Offline messages delivered", &self.offline_delivered),
             (
-                "throng_offline_expired",
-                "Stored messages that became too old and were removed",
+                "throng_offline_messages_expired",
+                "Offline messages removed because they expired",
                 &self.offline_expired,
             ),
-            ("throng_scrapes_refused", "Requests for /metrics answered with 403", &self.scrapes_refused),
-            ("throng_stanzas_waited", "Stanzas whose sender waited for the store", &self.waited),
+            (
+                "throng_scrapes_refused",
+                "Requests for /metrics refused with status 403",
+                &self.scrapes_refused,
+            ),
+            (
+                "throng_stanzas_blocked_on_store",
+                "Stanzas whose handler waited for the store",
+                &self.blocked_on_store,
+            ),
         ] {
             registry.register(name, help, counter.clone());
         }
@@ -199,79 +207,83 @@ impl Metrics {
     fn register_tallies(&self, registry: &mut Registry) {
         registry.register(
             "throng_sessions_connected",
-            "Sessions that have a connection, by transport; the others wait to be resumed",
+            "Connected sessions by transport; the other sessions are detached and can be resumed",
             self.sessions.clone(),
         );
         registry.register(
-            "throng_dropped",
-            "Stanzas that were given up: nobody got them and nobody was told",
+            "throng_stanzas_dropped",
+            "Stanzas discarded without delivery and without an error to the sender",
             self.dropped.clone(),
         );
         registry.register(
-            "throng_queue_full",
-            "Times that a session's queue was full: then the oldest presence goes, and messages go to the store or back",
+            "throng_session_queue_full",
+            "Times a session queue was full: the oldest presence is dropped, messages go to offline storage or back to the sender",
             self.queue_full.clone(),
         );
         registry.register(
-            "throng_queue_refused",
-            "Stanzas that a session's queue did not take, by the limit that was reached",
+            "throng_session_queue_refused",
+            "Stanzas that a session queue did not accept, by the limit that was reached",
             self.queue_refused.clone(),
         );
         for (name, help, tally) in [
-            ("throng_bounced", "Stanzas sent back with an error", &self.bounced),
-            ("throng_logins", "Logins", &self.logins),
+            ("throng_stanzas_bounced", "Stanzas returned to the sender with an error", &self.bounced),
+            ("throng_logins", "Successful logins", &self.logins),
             (
-                "throng_offline_refused",
-                "Messages refused because the recipient's offline storage, or the sender's share of it, was full",
+                "throng_offline_messages_refused",
+                "Messages refused because offline storage of the recipient was full, or the sender's share of it",
                 &self.offline_refused,
             ),
-            ("throng_logins_limited", "Logins refused because too many failed before", &self.logins_limited),
+            (
+                "throng_logins_throttled",
+                "Login attempts refused by a limit on failed logins, by the limit that was reached",
+                &self.logins_throttled,
+            ),
             ("throng_stream_errors", "Stream errors sent", &self.stream_errors),
             (
-                "throng_limited",
-                "Times that a session was over its rate: stanzas and bytes are then read more slowly, the rest is refused",
-                &self.limited,
+                "throng_session_rate_limited",
+                "Times a session exceeded a rate limit; above stanzas and bytes it is read more slowly, above the others requests are refused",
+                &self.rate_limited,
             ),
         ] {
             registry.register(name, help, tally.clone());
         }
         registry.register(
             "throng_commands",
-            "Commands and other acts that are in the audit log",
+            "Commands and other audited actions, by interface",
             self.commands.clone(),
         );
-        registry.register("throng_login_failures", "Logins that failed", self.login_failures.clone());
+        registry.register("throng_login_failures", "Failed logins", self.login_failures.clone());
     }
 
     fn register_histograms(&self, registry: &mut Registry) {
         let by_class = CLASSES.into_iter().zip(self.delivery.iter().cloned()).collect();
         registry.register_with_unit(
-            "throng_delivery",
-            "From reading a stanza to having written it to the recipient's connection, of samples; control is answers to requests",
+            "throng_stanza_delivery",
+            "Time from reading a stanza to writing it to the recipient's connection, sampled; control: IQ responses",
             Unit::Seconds,
             Histograms::by("class", by_class, MICROSECOND),
         );
         registry.register_with_unit(
-            "throng_negotiation",
-            "From accepting a connection to the session on it, the client's share included",
+            "throng_stream_negotiation",
+            "Time from accepting a connection to an established session, including the time the client takes",
             Unit::Seconds,
             Histograms::one(&self.negotiation, MICROSECOND),
         );
         registry.register(
-            "throng_presence_fanout",
-            "Sessions that one change of presence went to",
+            "throng_presence_fanout_sessions",
+            "Sessions that received one presence broadcast",
             Histograms::one(&self.fanout, 1.0),
         );
         registry.register(
             "throng_roster_contacts",
-            "Contacts in the roster of who logs in",
+            "Roster size at login",
             Histograms::one(&self.rosters, 1.0),
         );
     }
 
-    /// Counts that a session was over its rate.
-    pub fn limited(&self, class: &'static str) {
-        self.limited.inc([class]);
+    /// Counts that a session exceeded a rate limit.
+    pub fn limited(&self, limit: &'static str) {
+        self.rate_limited.inc([limit]);
     }
     /// Counts a stanza from a client.
     pub fn stanza_in(&self, kind: Kind) {

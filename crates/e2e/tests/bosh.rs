@@ -273,7 +273,7 @@ fn sessions_end_in_every_way() {
     let body = juliet.next("", "");
     juliet.one.post(&body);
     assert_eq!(juliet.one.text(), format!("<body xmlns='{NS}'/>"));
-    let ended = |text: &str| text.contains("throng_bosh_sessions_ended_total{reason=\"inactivity\"} 1");
+    let ended = |text: &str| text.contains("throng_bosh_sessions_terminated_total{reason=\"inactivity\"} 1");
     let glance = Duration::from_millis(100);
     let seen = (0..PATIENCE.as_millis() / glance.as_millis()).any(|_| {
         std::thread::sleep(glance);

@@ -1,4 +1,4 @@
-//! The samples of `throng_delivery_seconds`: what is timed, from when to when, and what is not.
+//! The samples of `throng_stanza_delivery_seconds`: what is timed, from when to when, and what is not.
 
 use std::task::{Context, Waker};
 

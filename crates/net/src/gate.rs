@@ -1,4 +1,4 @@
-//! Counts connections and says no: in total, per address, how many may be half-open (not yet authenticated), and how many
+//! Counts connections and says no: in total, per address, how many may be unauthenticated (not yet authenticated), and how many
 //! may come from one address in a second.
 //!
 //! A [`Gate`] is shared by the listeners that share a budget. Every accepted connection holds a [`Pass`], which counts
@@ -22,7 +22,7 @@ pub struct GateLimits {
     pub connections: u32,
     /// Connections at a time that have not authenticated. Beyond it nothing is accepted; clients wait in the kernel's
     /// backlog, which paces a rush of logins instead of making it worse with reconnects.
-    pub half_open: u32,
+    pub unauthenticated: u32,
     /// Connections at a time from one IPv4 address or one IPv6 /64. A connection beyond it is closed at once.
     pub per_address: u32,
     /// New connections in a second from one IPv4 address or one IPv6 /64. A connection beyond it is closed at once.
@@ -50,15 +50,15 @@ pub struct GateCounts {
     /// Connections now.
     pub connections: u32,
     /// Of these, not authenticated.
-    pub half_open: u32,
+    pub unauthenticated: u32,
     /// Refused because all connections were taken, since the start.
     pub refused_full: u64,
     /// Refused because the address had its share, since the start.
     pub refused_address: u64,
     /// Refused because they came too fast from one address, since the start.
     pub refused_rate: u64,
-    /// Times that a listener stopped accepting because of `half_open`, since the start.
-    pub waited: u64,
+    /// Times a listener paused accepting because of `unauthenticated`, since the start.
+    pub pauses: u64,
 }
 
 /// A budget of connections. Clones are the same gate.
@@ -68,21 +68,21 @@ pub struct Gate(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     max_connections: AtomicU32,
-    max_half_open: AtomicU32,
+    max_unauthenticated: AtomicU32,
     max_per_address: AtomicU32,
     connections: AtomicU32,
-    half_open: AtomicU32,
+    unauthenticated: AtomicU32,
     refused_full: AtomicU64,
     refused_address: AtomicU64,
     refused_rate: AtomicU64,
-    waited: AtomicU64,
+    pauses: AtomicU64,
     /// `new_per_second` is on: asked without the lock.
     rated: AtomicBool,
     rated_on_loopback: AtomicBool,
     arrivals: Mutex<Arrivals>,
     clock: OnceLock<SystemClock>,
     addresses: Mutex<HashMap<u64, u32>>,
-    /// Listeners that wait for a half-open connection to end; one entry each.
+    /// Listeners that wait for a unauthenticated connection to end; one entry each.
     waiting: Mutex<Vec<Waker>>,
     is_waiting: AtomicBool,
 }
@@ -98,7 +98,7 @@ impl Gate {
     /// Changes the limits. Who is in stays in.
     pub fn set_limits(&self, limits: GateLimits) {
         self.0.max_connections.store(limits.connections, SeqCst);
-        self.0.max_half_open.store(limits.half_open, SeqCst);
+        self.0.max_unauthenticated.store(limits.unauthenticated, SeqCst);
         self.0.max_per_address.store(limits.per_address, SeqCst);
         self.0.rated.store(limits.new_per_second != 0, SeqCst);
         self.0.rated_on_loopback.store(limits.new_on_loopback, SeqCst);
@@ -106,7 +106,7 @@ impl Gate {
         self.0.wake();
     }
 
-    /// Lets a new connection in, half-open.
+    /// Lets a new connection in, unauthenticated.
     ///
     /// # Errors
     /// The limit that stands against it; the refusal is counted.
@@ -119,7 +119,7 @@ impl Gate {
         self.admit(peer)
     }
 
-    /// Lets a proxy's connection in, half-open. It counts for nobody until [`Pass::identify`] says whose it is.
+    /// Lets a proxy's connection in, unauthenticated. It counts for nobody until [`Pass::identify`] says whose it is.
     ///
     /// # Errors
     /// [`Refused::Full`]; the refusal is counted.
@@ -131,8 +131,8 @@ impl Gate {
             inner.refused_full.fetch_add(1, SeqCst);
             return Err(Refused::Full);
         }
-        inner.half_open.fetch_add(1, SeqCst);
-        Ok(Pass { inner: inner.clone(), key: 0, counted: false, half_open: true })
+        inner.unauthenticated.fetch_add(1, SeqCst);
+        Ok(Pass { inner: inner.clone(), key: 0, counted: false, unauthenticated: true })
     }
 
     fn enter_at(&self, peer: IpAddr, now: Millis) -> Result<Pass, Refused> {
@@ -149,12 +149,12 @@ impl Gate {
         Ok(pass)
     }
 
-    /// True when another half-open connection may be accepted.
+    /// True when another unauthenticated connection may be accepted.
     pub fn has_room(&self) -> bool {
         self.0.has_room()
     }
 
-    /// Ready when another half-open connection may be accepted.
+    /// Ready when another unauthenticated connection may be accepted.
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &self.0;
         if inner.has_room() {
@@ -163,7 +163,7 @@ impl Gate {
         let mut waiting = inner.waiting.lock();
         if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
             waiting.push(cx.waker().clone());
-            inner.waited.fetch_add(1, SeqCst);
+            inner.pauses.fetch_add(1, SeqCst);
         }
         inner.is_waiting.store(true, SeqCst);
         drop(waiting);
@@ -175,19 +175,19 @@ impl Gate {
     pub fn counts(&self) -> GateCounts {
         GateCounts {
             connections: self.0.connections.load(SeqCst),
-            half_open: self.0.half_open.load(SeqCst),
+            unauthenticated: self.0.unauthenticated.load(SeqCst),
             refused_full: self.0.refused_full.load(SeqCst),
             refused_address: self.0.refused_address.load(SeqCst),
             refused_rate: self.0.refused_rate.load(SeqCst),
-            waited: self.0.waited.load(SeqCst),
+            pauses: self.0.pauses.load(SeqCst),
         }
     }
 }
 
 impl Inner {
     fn has_room(&self) -> bool {
-        let max = self.max_half_open.load(SeqCst);
-        max == 0 || self.half_open.load(SeqCst) < max
+        let max = self.max_unauthenticated.load(SeqCst);
+        max == 0 || self.unauthenticated.load(SeqCst) < max
     }
 
     fn wake(&self) {
@@ -263,7 +263,7 @@ pub struct Pass {
     key: u64,
     /// The address is in the table. The limit may have been off when it came in.
     counted: bool,
-    half_open: bool,
+    unauthenticated: bool,
 }
 
 impl Pass {
@@ -300,10 +300,10 @@ impl Pass {
         Ok(())
     }
 
-    /// The peer has authenticated: it no longer counts as half-open. Only the first call matters.
+    /// The peer has authenticated: it no longer counts as unauthenticated. Only the first call matters.
     pub fn authenticated(&mut self) {
-        if std::mem::take(&mut self.half_open) {
-            self.inner.half_open.fetch_sub(1, SeqCst);
+        if std::mem::take(&mut self.unauthenticated) {
+            self.inner.unauthenticated.fetch_sub(1, SeqCst);
             self.inner.wake();
         }
     }
@@ -458,7 +458,7 @@ mod tests {
         let woken = Arc::new(Woken(AtomicU32::new(0)));
         let waker = Waker::from(woken.clone());
         let mut cx = Context::from_waker(&waker);
-        let gate = Gate::new(GateLimits { half_open: 1, ..GateLimits::default() });
+        let gate = Gate::new(GateLimits { unauthenticated: 1, ..GateLimits::default() });
         assert!(gate.poll_room(&mut cx).is_ready());
         let mut pass = gate.enter(address("192.0.2.1")).unwrap();
         assert!(gate.poll_room(&mut cx).is_pending());
@@ -467,6 +467,6 @@ mod tests {
         pass.authenticated();
         assert_eq!(woken.0.load(SeqCst), 1);
         assert!(gate.poll_room(&mut cx).is_ready());
-        assert_eq!((gate.counts().connections, gate.counts().half_open), (1, 0));
+        assert_eq!((gate.counts().connections, gate.counts().unauthenticated), (1, 0));
     }
 }

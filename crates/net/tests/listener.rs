@@ -104,8 +104,8 @@ async fn connections_beyond_the_limit_are_closed() {
 }
 
 #[tokio::test]
-async fn half_open_connections_hold_up_the_rest() {
-    let (listener, gate) = listen(Kind::C2s, GateLimits { half_open: 1, ..GateLimits::default() });
+async fn unauthenticated_connections_hold_up_the_rest() {
+    let (listener, gate) = listen(Kind::C2s, GateLimits { unauthenticated: 1, ..GateLimits::default() });
     let _clients = (connect(&listener).await, connect(&listener).await);
     let mut first = listener.accept().await;
     let second = listener.accept();
@@ -117,5 +117,5 @@ async fn half_open_connections_hold_up_the_rest() {
     }
     first.pass.authenticated();
     let _second = second.await;
-    assert_eq!((gate.counts().connections, gate.counts().half_open), (2, 1));
+    assert_eq!((gate.counts().connections, gate.counts().unauthenticated), (2, 1));
 }

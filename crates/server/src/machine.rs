@@ -46,7 +46,7 @@ impl Machine for Pages {
             store_failed: wired.operations.failed(),
             store_running: wired.operations.running() as u64,
             pool_wait,
-            half_open: u64::from(gate.counts().half_open),
+            unauthenticated_connections: u64::from(gate.counts().unauthenticated),
             bytes_in,
             bytes_out,
             log_errors,
@@ -58,8 +58,8 @@ impl Machine for Pages {
         let space = self.running.disk.space();
         let all = self.running.certificates_in_use().into_iter();
         Resources {
-            disk_free: space.map(|space| space.free),
-            disk_size: space.map(|space| space.size),
+            disk_free_bytes: space.map(|space| space.free),
+            disk_size_bytes: space.map(|space| space.size),
             database_bytes: space.map(|space| space.database),
             certificates: all.map(|(names, not_after)| Certificate { names, not_after }).collect(),
         }

@@ -101,17 +101,17 @@ impl Page<'_> {
 fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     let node = &running.wired.node;
     let one: Labels<'_> = &[];
-    page.gauge("throng_connections", None, "Open connections of clients", &[(one, node.links.len() as f64)])?;
+    page.gauge("throng_connections", None, "Open client connections", &[(one, node.links.len() as f64)])?;
     page.gauge(
         "throng_sessions",
         None,
-        "Bound resources, those that wait to be resumed included",
+        "Sessions (bound resources), including detached ones that can be resumed",
         &[(one, node.table.sessions() as f64)],
     )?;
     page.gauge(
         "throng_accounts_online",
         None,
-        "Accounts with a bound resource",
+        "Accounts with at least one session",
         &[(one, node.table.accounts() as f64)],
     )?;
     let accounts = running.accounts();
@@ -120,13 +120,13 @@ fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     let values: Vec<(Labels<'_>, f64)> =
         labels.iter().zip(accounts.values()).map(|(labels, n)| (&labels[..], *n as f64)).collect();
     page.gauge("throng_accounts", None, "Accounts by domain, counted every five minutes", &values)?;
-    page.gauge("throng_domains", None, "Domains that are served", &[(one, node.hosts().len() as f64)])?;
+    page.gauge("throng_domains", None, "Served domains", &[(one, node.hosts().len() as f64)])?;
     domains(page, &node.traffic())?;
     let [control, message, presence] = node.links.measured().map(|bytes| bytes as f64);
     page.gauge(
-        "throng_queue",
+        "throng_session_queue",
         Some(Unit::Bytes),
-        "Bytes that wait for clients, as they were at most half a minute ago",
+        "Bytes queued for clients, at most half a minute old",
         &[
             (&[("class", "control")], control),
             (&[("class", "message")], message),
@@ -134,17 +134,23 @@ fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         ],
     )?;
     page.gauge(
-        "throng_queue_waiting",
+        "throng_backlog",
         Some(Unit::Bytes),
-        "Undelivered bytes counted against limits.waiting_bytes",
+        "Undelivered bytes counted against limits.backlog_bytes",
         &[(one, node.ledger.bytes() as f64)],
     )?;
     let (sets, clients) = node.clients.size();
     page.gauge(
-        "throng_client_features",
+        "throng_caps_cache_entries",
         None,
-        "Kinds of clients whose features are known, and sessions that use one",
-        &[(&[("what", "kinds")], sets as f64), (&[("what", "sessions")], clients as f64)],
+        "Entity capabilities hashes whose features are cached",
+        &[(one, sets as f64)],
+    )?;
+    page.gauge(
+        "throng_caps_cache_sessions",
+        None,
+        "Sessions whose features come from the entity capabilities cache",
+        &[(one, clients as f64)],
     )
 }
 
@@ -155,11 +161,11 @@ fn domains(page: &mut Page<'_>, domains: &[(String, Totals)]) -> Result<(), Erro
     let of = |value: fn(&Totals) -> u64| -> Vec<(Labels<'_>, f64)> {
         labels.iter().zip(domains).map(|(labels, (_, totals))| (&labels[..], value(totals) as f64)).collect()
     };
-    page.gauge("throng_domain_sessions", None, "Bound resources by domain", &of(|totals| totals.sessions))?;
+    page.gauge("throng_domain_sessions", None, "Sessions by domain", &of(|totals| totals.sessions))?;
     page.counter(
         "throng_domain_sessions_opened",
         None,
-        "Sessions opened, by domain",
+        "Sessions opened by domain",
         &of(|totals| totals.opened),
     )?;
     let mut stanzas: Vec<([(&'static str, &str); 3], f64)> = Vec::new();
@@ -172,16 +178,21 @@ fn domains(page: &mut Page<'_>, domains: &[(String, Totals)]) -> Result<(), Erro
         }
     }
     let values: Vec<(Labels<'_>, f64)> = stanzas.iter().map(|(labels, n)| (&labels[..], *n)).collect();
-    page.counter("throng_domain_stanzas", None, "Stanzas from and to clients, by their domain", &values)
+    page.counter(
+        "throng_domain_stanzas",
+        None,
+        "Stanzas from and to clients by the domain of the client",
+        &values,
+    )
 }
 
 fn gates(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     let gate = running.gate.counts();
     page.gauge(
-        "throng_half_open",
+        "throng_connections_unauthenticated",
         None,
-        "Connections without a session yet",
-        &[(&[], f64::from(gate.half_open))],
+        "Connections that have no session yet",
+        &[(&[], f64::from(gate.unauthenticated))],
     )?;
     let mut http = net::GateCounts::default();
     for counts in running.http_doors.iter().map(|door| door.gate.counts()) {
@@ -189,18 +200,19 @@ fn gates(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         http.refused_address += counts.refused_address;
         http.refused_rate += counts.refused_rate;
     }
-    let labels = |gate| ["full", "address", "rate"].map(|reason| [("gate", gate), ("reason", reason)]);
+    let labels =
+        |listener| ["full", "address", "rate"].map(|reason| [("listener", listener), ("reason", reason)]);
     let counts = |gate: &net::GateCounts| [gate.refused_full, gate.refused_address, gate.refused_rate];
     let (labels, counts) =
         ([labels("xmpp"), labels("http")].concat(), [counts(&gate), counts(&http)].concat());
     let values: Vec<(Labels<'_>, f64)> =
         labels.iter().zip(counts).map(|(labels, n)| (&labels[..], n as f64)).collect();
-    page.counter("throng_connections_refused", None, "Connections that a gate refused", &values)?;
+    page.counter("throng_connections_refused", None, "Connections refused by a connection limit", &values)?;
     page.counter(
-        "throng_accept_waits",
+        "throng_listener_pauses",
         None,
-        "Times that a listener stopped accepting because too many connections had no session yet",
-        &[(&[], gate.waited as f64)],
+        "Times a listener paused accepting because of limits.unauthenticated_connections",
+        &[(&[], gate.pauses as f64)],
     )?;
     let mut kinds: Vec<(&str, f64)> = Vec::new();
     for door in running.doors.iter().chain(&running.http_doors) {
@@ -213,17 +225,12 @@ fn gates(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     let labels: Vec<[(&'static str, &str); 1]> =
         kinds.iter().map(|(kind, _)| [("listener", *kind)]).collect();
     let values: Vec<(Labels<'_>, f64)> = labels.iter().zip(&kinds).map(|(l, (_, n))| (&l[..], *n)).collect();
-    page.gauge(
-        "throng_listener_streams",
-        None,
-        "Open streams by the kind of listener that they came through",
-        &values,
-    )?;
+    page.gauge("throng_listener_streams", None, "Open streams by kind of listener", &values)?;
     let [read, written] = net::traffic().map(|bytes| bytes as f64);
     page.counter(
         "throng_network",
         Some(Unit::Bytes),
-        "Bytes read from and written to clients' sockets",
+        "Bytes read from and written to client sockets",
         &[(&[("direction", "in")], read), (&[("direction", "out")], written)],
     )
 }
@@ -233,51 +240,62 @@ fn web(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     for (name, help, value) in [
         (
             "throng_http_connections",
-            "HTTP connections that are new or those of BOSH",
+            "Open HTTP connections, except WebSocket, console and API connections",
             http.connections as f64,
         ),
-        ("throng_http_pages", "HTTP connections for pages and the API", running.web.pages() as f64),
         (
-            "throng_bosh_sessions",
-            "Sessions of BOSH, those that are not logged in yet included",
-            bosh.sessions as f64,
+            "throng_http_api_connections",
+            "Open HTTP connections to the console, the chat and the API",
+            running.web.pages() as f64,
         ),
-        ("throng_bosh_held_requests", "Requests of BOSH that wait for an answer", bosh.held as f64),
+        ("throng_bosh_sessions", "BOSH sessions, including those not logged in yet", bosh.sessions as f64),
+        (
+            "throng_bosh_held_requests",
+            "BOSH requests held until there is something to send",
+            bosh.held as f64,
+        ),
     ] {
         page.gauge(name, None, help, &[(&[], value)])?;
     }
     for (name, help, value) in [
         ("throng_http_requests", "HTTP requests for BOSH and WebSocket", http.requests),
         (
-            "throng_http_refused",
-            "HTTP requests that were malformed, too large, or of a page that may not",
+            "throng_http_requests_refused",
+            "HTTP requests refused: malformed, too large, or from an origin that is not allowed",
             http.refused,
         ),
-        ("throng_http_late", "HTTP connections that were too slow with a request or with reading", http.late),
-        ("throng_http_upgraded", "HTTP connections that became a WebSocket", http.upgraded),
-        ("throng_http_handed_over", "HTTP connections that went on to pages and the API", http.handed_over),
-        ("throng_bosh_requests", "Requests of BOSH", bosh.requests),
         (
-            "throng_bosh_replays",
-            "Requests of BOSH that had been received before: a connection broke",
+            "throng_http_timeouts",
+            "HTTP connections closed because a request or the reading of a response took too long",
+            http.late,
+        ),
+        ("throng_http_upgraded", "HTTP connections upgraded to WebSocket", http.upgraded),
+        (
+            "throng_http_api_connections_opened",
+            "HTTP connections opened to the console, the chat and the API",
+            http.handed_over,
+        ),
+        ("throng_bosh_requests", "BOSH requests", bosh.requests),
+        (
+            "throng_bosh_retransmits",
+            "BOSH requests received again, usually after a broken connection",
             bosh.replays,
         ),
-        ("throng_bosh_reordered", "Requests of BOSH that overtook one with a lower id", bosh.reordered),
-        ("throng_bosh_unknown", "Requests of BOSH for sessions that do not exist", bosh.unknown),
-        ("throng_bosh_sessions_created", "Sessions of BOSH that were created", bosh.created),
-        ("throng_bosh_sessions_refused", "Sessions of BOSH that were refused", bosh.refused),
+        (
+            "throng_bosh_reordered",
+            "BOSH requests received before one with a lower request id",
+            bosh.reordered,
+        ),
+        ("throng_bosh_unknown_session", "BOSH requests for sessions that do not exist", bosh.unknown),
+        ("throng_bosh_sessions_created", "BOSH sessions created", bosh.created),
+        ("throng_bosh_sessions_refused", "BOSH session creation requests refused", bosh.refused),
     ] {
         page.counter(name, None, help, &[(&[], value as f64)])?;
     }
     let labels: Vec<([(&'static str, &str); 1], f64)> =
         bosh.ended().map(|(reason, n)| ([("reason", reason)], n as f64)).collect();
     let values: Vec<(Labels<'_>, f64)> = labels.iter().map(|(labels, n)| (&labels[..], *n)).collect();
-    page.counter(
-        "throng_bosh_sessions_ended",
-        None,
-        "Sessions of BOSH that ended, by what ended them",
-        &values,
-    )
+    page.counter("throng_bosh_sessions_terminated", None, "BOSH sessions terminated, by reason", &values)
 }
 
 fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
@@ -286,7 +304,7 @@ fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     page.histograms(
         "throng_store_operation",
         Some(Unit::Seconds),
-        "Storage operations by method, from the call to the answer, waits included",
+        "Duration of storage operations by method, including time in queues",
         &Histograms::by("operation", parts, MICROSECOND),
     )?;
     let mut failures: Vec<([(&'static str, &str); 2], f64)> = Vec::new();
@@ -301,13 +319,13 @@ fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     page.counter(
         "throng_store_failures",
         None,
-        "Storage operations that failed, by method and kind",
+        "Failed storage operations by method and kind of error",
         &values,
     )?;
     page.gauge(
-        "throng_store_running",
+        "throng_store_operations_in_flight",
         None,
-        "Storage operations that wait or run",
+        "Storage operations in progress, queued or running",
         &[(&[], operations.running() as f64)],
     )?;
     page.counter(
@@ -327,29 +345,36 @@ fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     page.histograms(
         "throng_store_pool_wait",
         Some(Unit::Seconds),
-        "Waits for a connection to the database, by pool",
+        "Time spent waiting for a database connection, by pool",
         &Histograms::by("pool", pools, MICROSECOND),
     )?;
-    let labels: Vec<[[(&'static str, &str); 2]; 3]> = figures
-        .pools
-        .iter()
-        .map(|pool| ["size", "used", "waiting"].map(|state| [("pool", pool.name), ("state", state)]))
-        .collect();
-    let mut values: Vec<(Labels<'_>, f64)> = Vec::new();
-    for (pool, labels) in figures.pools.iter().zip(&labels) {
-        let numbers = [pool.size, pool.used, pool.waiting];
-        values.extend(labels.iter().zip(numbers).map(|(labels, n)| (&labels[..], n as f64)));
-    }
-    page.gauge(
-        "throng_store_pool_connections",
-        None,
-        "Connections to the database: how many there may be, are in use, and are waited for",
-        &values,
+    let labels: Vec<[(&'static str, &str); 1]> =
+        figures.pools.iter().map(|pool| [("pool", pool.name)]).collect();
+    // Three gauges: a sum over states would add capacity, use and demand.
+    let mut gauge = |name, help, numbers: Vec<f64>| {
+        let values: Vec<(Labels<'_>, f64)> =
+            labels.iter().zip(numbers).map(|(labels, n)| (&labels[..], n)).collect();
+        page.gauge(name, None, help, &values)
+    };
+    gauge(
+        "throng_store_pool_connections_max",
+        "Maximum number of database connections, by pool",
+        figures.pools.iter().map(|pool| pool.size as f64).collect(),
+    )?;
+    gauge(
+        "throng_store_pool_connections_in_use",
+        "Database connections in use, by pool",
+        figures.pools.iter().map(|pool| pool.used as f64).collect(),
+    )?;
+    gauge(
+        "throng_store_pool_requests_waiting",
+        "Requests waiting for a database connection, by pool",
+        figures.pools.iter().map(|pool| pool.waiting as f64).collect(),
     )?;
     page.gauge(
-        "throng_store_waiting",
+        "throng_store_queue_depth",
         None,
-        "Requests in front of the database, by queue",
+        "Requests queued for the database, by queue",
         &[
             (&[("queue", "writes")], figures.writes_waiting as f64),
             (&[("queue", "logins")], figures.logins_waiting as f64),
@@ -359,19 +384,19 @@ fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     page.gauge(
         "throng_store_write_queue",
         Some(Unit::Bytes),
-        "Bytes of writes in front of the database",
+        "Bytes of writes queued for the database",
         &[(&[], figures.write_bytes as f64)],
     )?;
     page.histograms(
         "throng_store_commit",
         Some(Unit::Seconds),
-        "Transactions of the writer, from beginning to commit",
+        "Duration of write transactions, from begin to commit",
         &Histograms::one(&figures.commit_time, MICROSECOND),
     )?;
     page.histograms(
         "throng_store_commit_requests",
         None,
-        "Requests that shared a transaction",
+        "Write requests committed in one transaction",
         &Histograms::one(&figures.commit_size, 1.0),
     )
 }
@@ -379,39 +404,39 @@ fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
 fn runtime(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     let lag = running.vitals.lag();
     page.gauge(
-        "throng_lag",
+        "throng_sweep_lag",
         Some(Unit::Seconds),
-        "How late the last sweep was",
+        "Lateness of the last session sweep",
         &[(&[], lag.last.as_secs_f64())],
     )?;
     page.gauge(
-        "throng_lag_max",
+        "throng_sweep_lag_max",
         Some(Unit::Seconds),
-        "How late the latest sweep of a minute was",
+        "Largest lateness of a session sweep within the last minute",
         &[(&[], lag.worst.as_secs_f64())],
     )?;
     page.histograms(
         "throng_event_loop_lag",
         Some(Unit::Seconds),
-        "How late probes of the runtime were that are due ten times a second; up to a millisecond is the timer's own",
+        "Lateness of runtime probes scheduled ten times a second; up to a millisecond is timer resolution",
         &Histograms::one(running.vitals.probes(), MICROSECOND),
     )?;
     let runtime = tokio::runtime::Handle::try_current().map(|handle| handle.metrics());
     let (tasks, queued, workers) =
         runtime.map_or((0, 0, 0), |m| (m.num_alive_tasks(), m.global_queue_depth(), m.num_workers()));
-    page.gauge("throng_runtime_tasks", None, "Tasks that are alive", &[(&[], tasks as f64)])?;
+    page.gauge("throng_runtime_tasks", None, "Live tasks of the runtime", &[(&[], tasks as f64)])?;
     page.gauge(
-        "throng_runtime_queue",
+        "throng_runtime_global_queue_depth",
         None,
-        "Tasks that wait in the queue that all threads share",
+        "Tasks in the global queue of the runtime",
         &[(&[], queued as f64)],
     )?;
-    page.gauge("throng_runtime_workers", None, "Threads that serve streams", &[(&[], workers as f64)])?;
+    page.gauge("throng_runtime_workers", None, "Worker threads of the runtime", &[(&[], workers as f64)])?;
     let lines = running.log().counts();
     let labels = lines.map(|(level, _)| [("level", level)]);
     let values: Vec<(Labels<'_>, f64)> =
         labels.iter().zip(lines).map(|(l, (_, n))| (&l[..], n as f64)).collect();
-    page.counter("throng_log_lines", None, "Lines written to the log", &values)
+    page.counter("throng_log_lines", None, "Log lines written", &values)
 }
 
 fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
@@ -420,20 +445,24 @@ fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     page.gauge(
         "throng_build_info",
         None,
-        "The version that runs; always 1",
+        "Version of the running program; always 1",
         &[(&[("version", version)], 1.0)],
     )?;
     page.gauge(
-        "throng_certificate_not_after",
+        "throng_certificate_expiry_timestamp",
         Some(Unit::Seconds),
-        "When the first certificate expires, since 1970; 0 without TLS",
+        "Time at which the first certificate expires, in seconds since 1970; 0 without TLS",
         &[(&[], running.not_after() as f64)],
     )?;
     if let Some(space) = running.disk.space() {
         for (name, help, value) in [
-            ("throng_disk_free", "Bytes that the node may still write where its database is", space.free),
-            ("throng_disk_size", "Bytes of the file system where the database is", space.size),
-            ("throng_database_size", "Bytes of the database's files", space.database),
+            (
+                "throng_disk_free",
+                "Bytes available to the node on the file system of its database",
+                space.free,
+            ),
+            ("throng_disk_size", "Size of the file system of the database", space.size),
+            ("throng_database_size", "Size of the database files", space.database),
         ] {
             page.gauge(name, Some(Unit::Bytes), help, &[(&[], value as f64)])?;
         }
@@ -441,14 +470,14 @@ fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     page.gauge(
         "throng_ready",
         None,
-        "Whether the node takes clients",
+        "Whether the node accepts clients: 1 or 0",
         &[(&[], f64::from(u8::from(running.is_ready())))],
     )?;
     let [anonymous, file, shared] = seen.resident.map(|bytes| bytes as f64);
     page.gauge(
         "throng_memory",
         Some(Unit::Bytes),
-        "Resident memory: allocated, of the program's file, shared with other processes",
+        "Resident memory by kind: anonymous (allocated), file (mapped files), shared (shared memory)",
         &[
             (&[("kind", "anonymous")], anonymous),
             (&[("kind", "file")], file),
@@ -458,30 +487,35 @@ fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     page.gauge(
         "process_resident_memory_bytes",
         None,
-        "Resident memory",
+        "Resident memory size",
         &[(&[], process::resident() as f64)],
     )?;
     page.gauge(
         "process_virtual_memory_bytes",
         None,
-        "Size of the address space",
+        "Virtual memory size",
         &[(&[], seen.virtual_bytes as f64)],
     )?;
-    page.counter("process_cpu_seconds", None, "Time on CPUs", &[(&[], process::cpu_seconds())])?;
+    page.counter(
+        "process_cpu_seconds",
+        None,
+        "Total user and system CPU time",
+        &[(&[], process::cpu_seconds())],
+    )?;
     page.gauge(
         "process_start_time_seconds",
         None,
-        "Start of the process, since 1970",
+        "Start time of the process, in seconds since 1970",
         &[(&[], running.started() as f64)],
     )?;
-    page.gauge("process_open_fds", None, "Open files and sockets", &[(&[], seen.open_files as f64)])?;
+    page.gauge("process_open_fds", None, "Open file descriptors", &[(&[], seen.open_files as f64)])?;
     page.gauge(
         "process_max_fds",
         None,
-        "Files and sockets that may be open",
+        "Maximum number of open file descriptors",
         &[(&[], seen.most_files as f64)],
     )?;
-    page.gauge("process_threads", None, "Threads", &[(&[], seen.threads as f64)])
+    page.gauge("process_threads", None, "Threads of the process", &[(&[], seen.threads as f64)])
 }
 
 /// Puts the figures of a node behind its registry.

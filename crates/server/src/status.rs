@@ -81,7 +81,7 @@ fn certificate(value: &Value) -> Vec<(String, String)> {
     let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let kind = if value["self_signed"] == true { "self-signed, for" } else { "for" };
     let names = value["names"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let until = value["expires"].as_u64().unwrap_or_default();
+    let until = value["not_after"].as_u64().unwrap_or_default();
     vec![
         ("certificate".to_owned(), text("file")),
         (
@@ -123,7 +123,7 @@ pub(crate) fn figures(running: &Arc<Running>) -> Value {
         "accounts": running.accounts().values().sum::<u64>(),
         "domains": node.hosts().iter().map(|h| h.domain().to_owned()).collect::<Vec<_>>().join(", "),
         "connections": node.links.len(),
-        "half_open": gate.half_open,
+        "unauthenticated_connections": gate.unauthenticated,
         "streams": streams,
         "sessions": node.table.sessions(),
         "accounts_online": node.table.accounts(),
@@ -140,15 +140,15 @@ pub(crate) fn figures(running: &Arc<Running>) -> Value {
         "queued_bytes": node.links.queued_bytes(),
         "offline_stored": metrics.offline_stored.get(),
         "offline_delivered": metrics.offline_delivered.get(),
-        "waited": metrics.waited.get(),
+        "blocked_on_store": metrics.blocked_on_store.get(),
         "sent_back": metrics.bounced.sum(),
         "presence_dropped": metrics.dropped.get(["presence", "queue-full"]),
         "queue_full": metrics.queue_full.get(["message"]),
-        "limited": seen(&metrics.limited),
+        "rate_limited": seen(&metrics.rate_limited),
         "connections_refused": refused(&gate).into_iter().collect::<BTreeMap<_, _>>(),
         "stream_errors": seen(&metrics.stream_errors),
-        "lag_ms": millis(lag.last),
-        "lag_max_ms": millis(lag.worst),
+        "sweep_lag_ms": millis(lag.last),
+        "sweep_lag_max_ms": millis(lag.worst),
         "database_round_trips": running.wired.database.round_trips(),
         "database_commits": running.wired.database.commits(),
         "database_waiting": waiting + pool.map_or(0, |pool| pool.waiting),
@@ -168,7 +168,7 @@ fn certificate_data(one: &net::tls::Shown) -> Value {
     json!({
         "file": crate::accounts::whole(&one.file),
         "names": one.names,
-        "expires": one.not_after,
+        "not_after": one.not_after,
         "sha256": one.sha256,
         "self_signed": one.is_self_signed,
     })
@@ -254,12 +254,12 @@ mod tests {
         let figures = json!({
             "connections_refused": { "rate": 1234, "a-reason-that-is-longer-than-the-others": 3 },
             "domains": "a.org, b.org",
-            "lag_ms": 0.4,
+            "sweep_lag_ms": 0.4,
             "memory_bytes": 28_000_000,
             "queued_bytes": 0,
             "up_seconds": 93_600,
             "certificates": [{
-                "file": "c.pem", "names": ["a.org"], "expires": 1_829_520_000, "sha256": "AB:CD", "self_signed": true
+                "file": "c.pem", "names": ["a.org"], "not_after": 1_829_520_000, "sha256": "AB:CD", "self_signed": true
             }],
         });
         let lines = table(&figures);
@@ -268,7 +268,7 @@ mod tests {
             ("connections refused rate", "1 234"),
             ("connections refused a-reason-that-is-longer-than-the-others", "3"),
             ("domains", "a.org, b.org"),
-            ("lag", "0.4 ms"),
+            ("sweep lag", "0.4 ms"),
             ("memory", "28 MB"),
             ("queued", "0 B"),
             ("up", "1 d 2 h"),

@@ -89,7 +89,7 @@ impl Sample {
     fn text(&self, key: &str) -> &str {
         self.figures[key].as_str().unwrap_or_default()
     }
-    /// `queued_bytes`, `limited.bytes`
+    /// `queued_bytes`, `rate_limited.bytes`
     fn find(&self, path: &str) -> Option<&Value> {
         path.split('.').try_fold(&self.figures, |value, key| value.get(key))
     }
@@ -152,7 +152,7 @@ const RATES: [(&str, &str); 12] = [
     ("IQ out", "iq_out"),
     ("stored for later", "offline_stored"),
     ("delivered later", "offline_delivered"),
-    ("waited for storage", "waited"),
+    ("blocked on store", "blocked_on_store"),
     ("sent back", "sent_back"),
 ];
 
@@ -168,20 +168,19 @@ fn frame(history: &History, (width, height): (usize, usize)) -> Vec<String> {
             span(now.number("up_seconds") as u64)
         ),
         format!(
-            "online  users {}  sessions {}  connections {}  half open {}",
+            "online  users {}  sessions {}  connections {}",
             count("accounts_online"),
             count("sessions"),
-            count("connections"),
-            count("half_open")
+            count("connections")
         ),
-        format!("streams {}", now.parts("streams")),
+        format!("streams {}  unauthenticated {}", now.parts("streams"), count("unauthenticated_connections")),
         format!(
             "CPU {:.0} %  memory {}  queues {}  lag {} ms, of a minute {} ms",
             history.rate("cpu_seconds", 1) * 100.0,
             bytes(now.number("memory_bytes")),
             bytes(now.number("queued_bytes")),
-            now.number("lag_ms"),
-            now.number("lag_max_ms")
+            now.number("sweep_lag_ms"),
+            now.number("sweep_lag_max_ms")
         ),
         format!(
             "storage {}/s  commits {}/s  waiting {}  reads {} of {}, {:.1} ms for a place",
@@ -205,7 +204,7 @@ fn frame(history: &History, (width, height): (usize, usize)) -> Vec<String> {
         count("presence_dropped"),
         count("queue_full")
     ));
-    lines.push(format!("limited  {}", now.parts("limited")));
+    lines.push(format!("limited  {}", now.parts("rate_limited")));
     lines.push(format!("refused  {}", now.parts("connections_refused")));
     lines.push("q quits".to_owned());
     if lines.len() > height {
@@ -307,12 +306,12 @@ mod tests {
     fn sample(second: u64, messages: u64) -> Sample {
         let figures = json!({
             "version": "0.1.0", "domains": "example.org, example.net", "up_seconds": 90_000 + second,
-            "accounts_online": 1_234_567, "sessions": 1_300_000, "connections": 1_300_010, "half_open": 10,
+            "accounts_online": 1_234_567, "sessions": 1_300_000, "connections": 1_300_010, "unauthenticated_connections": 10,
             "streams": {"c2s": 300_000, "c2s-tls": 1_000_000}, "messages_in": messages,
-            "memory_bytes": 2_600_000_000_u64, "queued_bytes": 1_500, "lag_ms": 0.4, "lag_max_ms": 12.5,
+            "memory_bytes": 2_600_000_000_u64, "queued_bytes": 1_500, "sweep_lag_ms": 0.4, "sweep_lag_max_ms": 12.5,
             "database_waiting": 4, "pool_size": 12, "pool_used": 3,
             "pool_waits": second * 10, "pool_wait_seconds": second as f64 * 0.025,
-            "cpu_seconds": second as f64 * 1.5, "limited": {"bytes": 3, "presence": 0},
+            "cpu_seconds": second as f64 * 1.5, "rate_limited": {"bytes": 3, "presence": 0},
             "connections_refused": {"full": 0, "address": 0, "rate": 0},
         });
         Sample { at: Millis(second * 1000), figures }

@@ -56,7 +56,7 @@ pub(crate) fn gate_limits(limits: &throng_core::Limits) -> net::GateLimits {
     let burst = limits.new_connections_burst;
     net::GateLimits {
         connections: limits.connections,
-        half_open: limits.half_open,
+        unauthenticated: limits.half_open,
         per_address: limits.connections_per_address,
         new_per_second: rate,
         new_on_loopback: limits.rates_on_loopback[5],

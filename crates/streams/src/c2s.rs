@@ -147,7 +147,7 @@ impl Connection {
 
     /// The stream has its session.
     pub(crate) fn bound(&mut self, session: Arc<Session>) {
-        // It no longer counts as half open.
+        // It no longer counts as unauthenticated.
         self.pass.authenticated();
         let node = &self.service.node;
         if let Phase::Negotiating(state) = &self.phase {

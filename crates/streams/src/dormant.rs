@@ -34,7 +34,7 @@ impl Dormant {
         let dormant = Dormant { node: node.clone(), session: session.clone(), waiting, over: false };
         let kept = node.lose(session);
         if kept {
-            node.metrics.sessions_dormant.inc();
+            node.metrics.sessions_detached.inc();
             tracing::debug!(jid = %session.jid, "the connection is lost, the session waits");
             node.spawner.spawn("dormant session", Box::pin(dormant));
         }

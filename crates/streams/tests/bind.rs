@@ -228,11 +228,11 @@ async fn section_7_1_a_request_that_must_be_refused_reads_no_roster() {
 }
 
 #[tokio::test]
-async fn bound_streams_are_not_half_open() {
+async fn bound_streams_no_longer_count_as_unauthenticated() {
     let wire = one().await;
     let _early = wire.connect();
     let mut client = authenticated(&wire, "juliet").await;
-    assert_eq!(wire.gate.counts().half_open, 2);
+    assert_eq!(wire.gate.counts().unauthenticated, 2);
     client.bind("balcony").await.unwrap();
-    assert_eq!((wire.gate.counts().half_open, wire.gate.counts().connections), (1, 2));
+    assert_eq!((wire.gate.counts().unauthenticated, wire.gate.counts().connections), (1, 2));
 }

@@ -528,7 +528,7 @@ async fn write(pipe: &mut Pipe, text: &str) {
 /// Ten thousand connections that never log in. Bytes of heap for each, with its task and its pipe: 2 kB silent, 4 kB with an
 /// open stream, 24 kB with the largest element that may be unfinished.
 #[tokio::test]
-async fn ten_thousand_half_open_connections() {
+async fn ten_thousand_unauthenticated_connections() {
     const MANY: usize = 10_000;
     let mut chat = Chat::start(|_| {}).await;
     let then = watch();
@@ -541,7 +541,7 @@ async fn ten_thousand_half_open_connections() {
     until(|| chat.wire.node.links.len() == MANY + 2).await;
     let each = |then: isize| (LIVE.get() - then) / MANY as isize;
     let silent = each(then);
-    assert_eq!(chat.wire.gate.counts().half_open, MANY as u32);
+    assert_eq!(chat.wire.gate.counts().unauthenticated, MANY as u32);
     chat.goes_on().await;
     let mut answer = vec![0; 4096];
     for pipe in &mut pipes {
@@ -575,7 +575,7 @@ async fn ten_thousand_half_open_connections() {
     let count = told.read(&mut answer).await.unwrap();
     assert!(String::from_utf8_lossy(&answer[..count]).contains("<connection-timeout"));
     drop(pipes);
-    until(|| (chat.wire.node.links.len(), chat.wire.gate.counts().half_open) == (2, 0)).await;
+    until(|| (chat.wire.node.links.len(), chat.wire.gate.counts().unauthenticated) == (2, 0)).await;
     chat.goes_on().await;
     let left = LIVE.get() - then;
     assert!(left < 1024 * 1024, "{left} bytes are left");

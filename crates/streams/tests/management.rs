@@ -328,7 +328,7 @@ async fn a_session_goes_from_tcp_to_tls_and_back() {
         assert_eq!(juliet.element().await.attr("id"), Some(round.to_string()));
         assert_eq!(juliet.element().await.name(), "r");
     }
-    assert_eq!((wire.gate.counts().connections, wire.gate.counts().half_open), (2, 0));
+    assert_eq!((wire.gate.counts().connections, wire.gate.counts().unauthenticated), (2, 0));
 }
 
 #[tokio::test]
@@ -762,7 +762,7 @@ async fn a_cut_socket_is_like_a_cut_pipe() {
     romeo.send("<message to='juliet@example.com/balcony' type='chat' id='0'/>").await;
     romeo.sync().await;
     drop(juliet);
-    until(|| wire.node.metrics.sessions_dormant.get() == 1).await;
+    until(|| wire.node.metrics.sessions_detached.get() == 1).await;
     romeo.send("<message to='juliet@example.com/balcony' type='chat' id='1'/>").await;
     romeo.sync().await;
     let mut again = authenticated(&wire, "juliet").await;

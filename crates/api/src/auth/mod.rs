@@ -101,7 +101,7 @@ impl Caller {
                 command::Who::Token { name: format!("token:{name}"), admin: self.scopes.allow(Scope::Admin) }
             }
         };
-        command::Caller { who, door: "http", from: self.peer.address.to_string() }
+        command::Caller { who, interface: "http", from: self.peer.address.to_string() }
     }
 }
 

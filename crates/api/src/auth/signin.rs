@@ -70,7 +70,7 @@ pub(crate) async fn sign_in(
     let limited = |limited: Limited| {
         let reason = limited.as_str();
         node.login_log.failed(node.seconds(), peer.address, "", "policy-violation", "limited");
-        node.metrics.logins_limited.inc([reason]);
+        node.metrics.logins_throttled.inc([reason]);
         Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
             "policy-violation",
@@ -119,7 +119,7 @@ fn note(api: &Api, peer: Peer, jid: Option<&Jid>, outcome: &'static str) {
     let from = peer.address.to_string();
     match jid.filter(|jid| api.node.is_admin(jid.as_ref())) {
         Some(jid) => {
-            let caller = command::Caller { who: command::Who::Account(jid.clone()), door: "http", from };
+            let caller = command::Caller { who: command::Who::Account(jid.clone()), interface: "http", from };
             api.node.audit(&caller, "sign-in", "", outcome);
         }
         None => api.node.login_log.failed(api.node.seconds(), peer.address, "", outcome, "console"),

@@ -1,6 +1,6 @@
 //! Commands: what an operator or a user may have done, declared once, and reached through several doors.
 //!
-//! A [`Command`] says everything that a door has to know: names, fields in and out, and who may use it. A feature declares
+//! A [`Command`] says everything that an interface has to know: names, fields in and out, and who may use it. A feature declares
 //! its commands in [`crate::feature::Feature::commands`] and registers what they do with
 //! [`crate::feature::Builder::command`]. Doors (XEP-0050, the command line, HTTP) read values by [`Command::read`] and use
 //! the command by [`Node::run_command`], so that rights, checks, errors and the log are the same behind each of them.
@@ -104,7 +104,7 @@ pub enum Who {
     Account(Jid),
     /// Whoever may open the admin socket: the system's user that runs the node.
     Operator,
-    /// A program with a token. Its door has compared the token's scopes with [`Command::needs`].
+    /// A program with a token. Its interface has compared the token's scopes with [`Command::needs`].
     Token {
         /// As the log names it: `token:backup`.
         name: String,
@@ -118,20 +118,20 @@ pub enum Who {
 pub struct Caller {
     /// Whose wish it is.
     pub who: Who,
-    /// The door, for the log: `xmpp`, `socket`, `http`.
-    pub door: &'static str,
-    /// The client's address for the log, where the door knows it.
+    /// The interface, for the log: `xmpp`, `socket`, `http`.
+    pub interface: &'static str,
+    /// The client's address for the log, where the interface knows it.
     pub from: String,
 }
 
 impl Caller {
     /// A user through XMPP.
     pub fn xmpp(jid: Jid) -> Caller {
-        Caller { who: Who::Account(jid), door: "xmpp", from: String::new() }
+        Caller { who: Who::Account(jid), interface: "xmpp", from: String::new() }
     }
     /// The operator through the admin socket.
     pub fn operator() -> Caller {
-        Caller { who: Who::Operator, door: "socket", from: String::new() }
+        Caller { who: Who::Operator, interface: "socket", from: String::new() }
     }
     /// Whether it may change an administrator's account: whoever sets an administrator's password becomes one.
     pub fn may_change_admins(&self) -> bool {
@@ -215,7 +215,7 @@ impl Node {
         guest
     }
 
-    /// Carries a command out and writes the audit line: who, through which door, which command, on whom, and how it ended.
+    /// Carries a command out and writes the audit line: who, through which interface, which command, on whom, and how it ended.
     ///
     /// # Errors
     /// `forbidden` if the caller may not use it, or not on an administrator's account; otherwise what the command says.

@@ -78,7 +78,7 @@ impl Node {
         if work.pending.is_empty() {
             return None;
         }
-        self.metrics.waited.inc();
+        self.metrics.blocked_on_store.inc();
         let node = self.clone();
         Some(Box::pin(async move {
             let mut queue = std::collections::VecDeque::from(work.pending);

@@ -88,8 +88,8 @@ const scenarios = {
   what_is_counted_by_the_second_is_summed() {
     const history = new History();
     assert.equal(history.sum("errors"), 0);
-    history.add({ now: 1_000, interval: 2, series: { errors: [0.5, null, 1, 0] }, resources: { disk_free: 7 } });
-    assert.deepEqual([history.sum("errors"), history.resources.disk_free], [3, 7]);
+    history.add({ now: 1_000, interval: 2, series: { errors: [0.5, null, 1, 0] }, resources: { disk_free_bytes: 7 } });
+    assert.deepEqual([history.sum("errors"), history.resources.disk_free_bytes], [3, 7]);
   },
 
   a_node_that_began_anew_is_asked_for_everything() {

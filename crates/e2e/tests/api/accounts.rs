@@ -53,7 +53,7 @@ async fn an_account_lives_and_dies() {
     }
     let (log, _) = world.engine.node.audit.newest(20);
     let log: Vec<_> =
-        log.iter().map(|e| format!("{} {} {} {} {}", e.who, e.door, e.what, e.on, e.outcome)).collect();
+        log.iter().map(|e| format!("{} {} {} {} {}", e.who, e.interface, e.what, e.on, e.outcome)).collect();
     for line in [
         "admin@example.com http add-user juliet@example.com done",
         "admin@example.com http add-user juliet@example.com conflict",

@@ -253,7 +253,7 @@ async fn who_may_not_may_not_behind_any_door() {
     assert_eq!(world.engine.node.admins().iter().map(|a| a.as_str().to_owned()).collect::<Vec<_>>(), [ADMIN]);
     let (log, _) = world.engine.node.audit.newest(500);
     for door in ["xmpp", "http"] {
-        let denied = log.iter().filter(|e| e.door == door && e.outcome == "forbidden").count();
+        let denied = log.iter().filter(|e| e.interface == door && e.outcome == "forbidden").count();
         assert!(denied >= 20, "{denied} through {door}");
     }
 }

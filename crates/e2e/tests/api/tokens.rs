@@ -64,7 +64,7 @@ async fn the_audit_log_tells_who_did_what_from_where() {
         .unwrap()
         .iter()
         .map(|e| {
-            ["who", "door", "from", "what", "on", "outcome"]
+            ["who", "interface", "from", "what", "on", "outcome"]
                 .map(|k| e[k].as_str().unwrap().to_owned())
                 .join(" | ")
         })

@@ -42,7 +42,8 @@ steps = [
     let mut load = Guard(load.spawn().expect("throng starts"));
     wait("each to have spoken and been heard", || {
         let now = node.metrics();
-        let kept = now.sum("throng_offline_stored_total") - now.sum("throng_offline_delivered_total");
+        let kept = now.sum("throng_offline_messages_stored_total")
+            - now.sum("throng_offline_messages_delivered_total");
         let [messages, presence] = ["message", "presence"].map(|kind| {
             ["in", "out"]
                 .map(|way| now.sum(&format!("throng_stanzas_total{{kind=\"{kind}\",direction=\"{way}\"}}")))
@@ -67,12 +68,13 @@ steps = [
         ("messages_sent", USERS),
         ("messages_sent", server("throng_stanzas_total{kind=\"message\",direction=\"in\"}")),
         ("messages_delivered", server("throng_stanzas_total{kind=\"message\",direction=\"out\"}")),
-        ("messages_delayed", server("throng_offline_delivered_total")),
+        ("messages_delayed", server("throng_offline_messages_delivered_total")),
         (
             "messages_waiting",
-            server("throng_offline_stored_total") - server("throng_offline_delivered_total"),
+            server("throng_offline_messages_stored_total")
+                - server("throng_offline_messages_delivered_total"),
         ),
-        ("messages_refused", server("throng_bounced_total")),
+        ("messages_refused", server("throng_stanzas_bounced_total")),
         ("messages_lost", 0),
         ("messages_duplicate", 0),
         ("messages_reordered", 0),

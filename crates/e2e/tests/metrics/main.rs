@@ -190,6 +190,18 @@ fn the_document_names_every_metric_as_the_node_prints_it() {
         assert!(name.starts_with("throng_") || name.starts_with("process_"), "{name}");
         assert!(!name.ends_with("_total"), "{name}: the ending belongs to the samples");
     }
+    let renamed = renamed_metrics();
+    assert!(renamed.len() > 30, "{renamed:?}");
+    for (old, new) in &renamed {
+        let known = |name: &str| {
+            families.get(name.strip_suffix("_total").unwrap_or(name)).is_some_and(|family| {
+                family.kind.as_str()
+                    == if name.ends_with("_total") { "counter" } else { family.kind.as_str() }
+            })
+        };
+        assert!(!known(old), "{old} is renamed to {new} and still printed");
+        assert!(known(new), "{old} is renamed to {new}, which the node does not print");
+    }
     let written = table(&families);
     let document = read("docs/metrics.md");
     let (before, rest) = document.split_once(BEGIN).expect("the beginning of the table");
@@ -241,8 +253,49 @@ fn sessions_are_counted_by_transport_from_the_first_to_the_last() {
     }
     assert_eq!(count("throng_http_upgraded_total"), 10.0);
     assert_eq!(count("throng_bosh_sessions_created_total"), 10.0);
-    assert_eq!(count("throng_bosh_sessions_ended_total{reason=\"client\"}"), 10.0);
+    assert_eq!(count("throng_bosh_sessions_terminated_total{reason=\"client\"}"), 10.0);
     assert_eq!(count("throng_bosh_held_requests"), 0.0);
+}
+
+/// Old and new names in `contrib/prometheus/rename-metrics.sed`.
+fn renamed_metrics() -> Vec<(String, String)> {
+    let script = read("contrib/prometheus/rename-metrics.sed");
+    let lines = script.lines().filter(|line| !line.starts_with('#'));
+    let metric =
+        |text: &str| text.trim_start_matches("\\b").split(['(', '\\']).next().unwrap_or_default().to_owned();
+    lines
+        .map(|line| {
+            let parts: Vec<&str> = line.split('/').collect();
+            assert!(parts.len() == 4 && parts[0] == "s" && parts[3] == "g", "{line}");
+            (metric(parts[1]), metric(parts[2]))
+        })
+        .collect()
+}
+
+#[test]
+fn every_renamed_metric_is_in_the_upgrade_notes_and_no_document_uses_its_old_name() {
+    let mut notes = String::new();
+    for entry in fs::read_dir(root().join("UPGRADING")).expect("a folder") {
+        notes += &fs::read_to_string(entry.expect("an entry").path()).expect("a note");
+    }
+    for (old, new) in renamed_metrics() {
+        assert!(notes.contains(&format!("| `{old}` | `{new}` |")), "{old} is missing in UPGRADING");
+        for file in [
+            "contrib/grafana/throng.json",
+            "contrib/prometheus/alerts.yml",
+            "contrib/prometheus/alerts_test.yml",
+            "docs/metrics.md",
+            "docs/config.md",
+            "docs/logins.md",
+            "docs/load.md",
+        ] {
+            let text = read(file);
+            let words = names(&text);
+            let is_used =
+                ["", "_bucket", "_count", "_sum"].iter().any(|end| words.contains(&format!("{old}{end}")));
+            assert!(!is_used, "{file} uses {old}; its name is {new}");
+        }
+    }
 }
 
 /// Names of metrics in expressions.
@@ -328,7 +381,7 @@ fn a_prometheus_reads_the_node_and_knows_what_dashboard_and_alerts_ask_for() {
     };
     wait("all logins to be stored", || (value("sum(throng_logins_total)") >= 20.0).then_some(()));
     assert!(value("sum(throng_login_failures_total)") >= 5.0);
-    assert!(value("throng_delivery_seconds_count%7Bclass%3D%22message%22%7D") >= 1.0);
+    assert!(value("throng_stanza_delivery_seconds_count%7Bclass%3D%22message%22%7D") >= 1.0);
     assert!(value("sum(throng_store_operation_seconds_count)") >= 20.0);
 }
 

@@ -64,7 +64,7 @@ pub(super) fn answer(
     Ok(IqFlow::Wait(Box::pin(async move {
         let answer = match create(&node, &jid, password, &rules, &counts, whose).await {
             Ok(()) => {
-                tracing::info!(target: "throng::audit", who = %peer, door = "registration", on = %jid, "registered");
+                tracing::info!(target: "throng::audit", who = %peer, interface = "registration", on = %jid, "registered");
                 Ok(Vec::new())
             }
             Err(error) => Err(error.without_request()),

@@ -100,7 +100,7 @@ async fn change(
     let policy = PasswordPolicy::load(&*node.stores.settings, own.domain()).await.map_err(store_error)?;
     policy.check(own.local().unwrap_or_default(), &password).map_err(not_acceptable)?;
     node.change_password(own, password).await.map_err(translate)?;
-    tracing::info!(target: "throng::audit", who = %session.jid, door = "registration", "password changed");
+    tracing::info!(target: "throng::audit", who = %session.jid, interface = "registration", "password changed");
     Ok(())
 }
 
@@ -117,7 +117,7 @@ async fn remove(
     let removed = node.stores.accounts.remove(own.as_ref()).await.map_err(store_error)?;
     let removed = removed.ok_or(StanzaCondition::RegistrationRequired)?;
     node.account_removed_by(&host, session, &removed.contacts);
-    tracing::info!(target: "throng::audit", who = %session.jid, door = "registration", "account removed");
+    tracing::info!(target: "throng::audit", who = %session.jid, interface = "registration", "account removed");
     Ok(())
 }
 

@@ -139,7 +139,7 @@ pub(crate) fn run(sample: &Sample) -> Run {
         "throng_sessions",
         "throng_stanzas_total{kind=\"message\"}",
         "throng_stanzas_total{kind=\"presence\"}",
-        "throng_queue_bytes",
+        "throng_session_queue_bytes",
         "throng_build_info{version=\"0.1.0\"}",
     ]
     .map(|name| (name.to_owned(), Vec::new()))

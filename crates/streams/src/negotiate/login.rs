@@ -99,7 +99,7 @@ impl Connection {
         match node.guard.check(&limits, now, peer, &state.claimed, token) {
             Ok(()) => Some(known),
             Err(limited) => {
-                node.metrics.logins_limited.inc([limited.as_str()]);
+                node.metrics.logins_throttled.inc([limited.as_str()]);
                 None
             }
         }
@@ -114,7 +114,7 @@ impl Connection {
         let token = HtMechanism::from_name(state.mechanism).is_some();
         let admitted = node.guard.admit(&node.limits(), node.seconds(), peer, &state.claimed, token, right);
         if let Err(limited) = admitted {
-            node.metrics.logins_limited.inc([limited.as_str()]);
+            node.metrics.logins_throttled.inc([limited.as_str()]);
         }
         admitted.is_ok()
     }

@@ -26,7 +26,7 @@ async fn attempt(wire: &Wire, peer: &str, user: &str, password: &str) -> Result<
 }
 
 fn refused(wire: &Wire, reason: &'static str) -> u64 {
-    wire.node.metrics.logins_limited.get([reason])
+    wire.node.metrics.logins_throttled.get([reason])
 }
 
 #[tokio::test]

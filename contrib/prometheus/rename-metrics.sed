@@ -1,0 +1,35 @@
+# Names of metrics that were renamed, for dashboards, alerts and recording rules: sed -i -E -f rename-metrics.sed FILE
+# Renamed labels and metrics that were split are in UPGRADING; change those by hand.
+s/\bthrong_accept_waits_total\b/throng_listener_pauses_total/g
+s/\bthrong_bosh_replays_total\b/throng_bosh_retransmits_total/g
+s/\bthrong_bosh_sessions_ended_total\b/throng_bosh_sessions_terminated_total/g
+s/\bthrong_bosh_unknown_total\b/throng_bosh_unknown_session_total/g
+s/\bthrong_bounced_total\b/throng_stanzas_bounced_total/g
+s/\bthrong_certificate_not_after_seconds\b/throng_certificate_expiry_timestamp_seconds/g
+s/\bthrong_delivery_seconds(_bucket|_count|_sum)\b/throng_stanza_delivery_seconds\1/g
+s/\bthrong_dropped_total\b/throng_stanzas_dropped_total/g
+s/\bthrong_half_open\b/throng_connections_unauthenticated/g
+s/\bthrong_http_handed_over_total\b/throng_http_api_connections_opened_total/g
+s/\bthrong_http_late_total\b/throng_http_timeouts_total/g
+s/\bthrong_http_pages\b/throng_http_api_connections/g
+s/\bthrong_http_refused_total\b/throng_http_requests_refused_total/g
+s/\bthrong_lag_max_seconds\b/throng_sweep_lag_max_seconds/g
+s/\bthrong_lag_seconds\b/throng_sweep_lag_seconds/g
+s/\bthrong_limited_total\b/throng_session_rate_limited_total/g
+s/\bthrong_logins_limited_total\b/throng_logins_throttled_total/g
+s/\bthrong_negotiation_seconds(_bucket|_count|_sum)\b/throng_stream_negotiation_seconds\1/g
+s/\bthrong_offline_delivered_total\b/throng_offline_messages_delivered_total/g
+s/\bthrong_offline_expired_total\b/throng_offline_messages_expired_total/g
+s/\bthrong_offline_refused_total\b/throng_offline_messages_refused_total/g
+s/\bthrong_offline_stored_total\b/throng_offline_messages_stored_total/g
+s/\bthrong_presence_fanout(_bucket|_count|_sum)\b/throng_presence_fanout_sessions\1/g
+s/\bthrong_queue_bytes\b/throng_session_queue_bytes/g
+s/\bthrong_queue_full_total\b/throng_session_queue_full_total/g
+s/\bthrong_queue_refused_total\b/throng_session_queue_refused_total/g
+s/\bthrong_queue_waiting_bytes\b/throng_backlog_bytes/g
+s/\bthrong_routed_total\b/throng_stanzas_routed_total/g
+s/\bthrong_runtime_queue\b/throng_runtime_global_queue_depth/g
+s/\bthrong_sessions_dormant_total\b/throng_sessions_detached_total/g
+s/\bthrong_stanzas_waited_total\b/throng_stanzas_blocked_on_store_total/g
+s/\bthrong_store_running\b/throng_store_operations_in_flight/g
+s/\bthrong_store_waiting\b/throng_store_queue_depth/g
