@@ -9,11 +9,13 @@ pub mod clock;
 pub mod count;
 pub mod id;
 pub mod limit;
+pub mod network;
 pub mod printable;
 pub mod secret;
 pub mod spawn;
 
 pub use clock::{Clock, ManualClock, Millis, SystemClock};
 pub use limit::Meter;
+pub use network::{network, network_number};
 pub use secret::Secret;
 pub use spawn::{BoxFuture, Spawner};

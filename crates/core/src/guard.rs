@@ -113,7 +113,7 @@ impl Guard {
     }
 
     fn keys(&self, peer: IpAddr, account: &str, token: bool) -> Keys {
-        let origin = origin(peer);
+        let origin = base::network_number(peer);
         let pair = self.hasher.hash_one((3u8, origin, account)) | 1;
         Keys {
             address: (!peer.is_loopback()).then(|| self.hasher.hash_one((1u8, origin)) | 1),
@@ -270,14 +270,6 @@ impl Tables {
 impl Failures {
     const fn is_over(&self, now: u32, window: u32) -> bool {
         self.key == 0 || now.saturating_sub(self.since) >= window
-    }
-}
-
-/// An IPv4 address, or the /64 that one customer has.
-fn origin(peer: IpAddr) -> u64 {
-    match peer.to_canonical() {
-        IpAddr::V4(ip) => u64::from(ip.to_bits()),
-        IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64 | 1 << 63,
     }
 }
 

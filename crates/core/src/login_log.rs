@@ -135,14 +135,6 @@ pub struct LoginLog {
     budget: Mutex<Budget>,
 }
 
-/// An IPv4 address, or the /64 that one customer has.
-fn origin(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() & !u128::from(u64::MAX)).into()),
-        ip => ip,
-    }
-}
-
 impl LoginLog {
     /// A session began, or goes on over another connection.
     pub fn opened(
@@ -180,7 +172,7 @@ impl LoginLog {
             return;
         }
         let account = account.to_owned();
-        let failed = Failed { peer: Some(origin(peer)), count: 1, account, condition, reason };
+        let failed = Failed { peer: Some(base::network(peer)), count: 1, account, condition, reason };
         let first = self.failures.lock().add(now, failed);
         write(first);
     }
@@ -213,7 +205,7 @@ mod tests {
 
     fn failed(peer: &str) -> Failed {
         Failed {
-            peer: Some(origin(peer.parse().unwrap())),
+            peer: Some(base::network(peer.parse().unwrap())),
             count: 1,
             account: "juliet@example.com".to_owned(),
             condition: "not-authorized",

@@ -8,6 +8,7 @@
 
 use base::clock::{Clock, Millis, SystemClock};
 use base::limit::Meter;
+use base::network_number;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -136,7 +137,7 @@ impl Gate {
     }
 
     fn enter_at(&self, peer: IpAddr, now: Millis) -> Result<Pass, Refused> {
-        if self.0.arrivals.lock().take(key(peer), now) {
+        if self.0.arrivals.lock().take(network_number(peer), now) {
             return self.admit(peer);
         }
         self.0.refused_rate.fetch_add(1, SeqCst);
@@ -274,7 +275,7 @@ impl Pass {
     pub fn identify(&mut self, peer: IpAddr) -> Result<(), Refused> {
         if self.inner.is_rated(peer) {
             let now = self.inner.clock.get_or_init(SystemClock::new).now();
-            if !self.inner.arrivals.lock().take(key(peer), now) {
+            if !self.inner.arrivals.lock().take(network_number(peer), now) {
                 self.inner.refused_rate.fetch_add(1, SeqCst);
                 return Err(Refused::Rate);
             }
@@ -287,7 +288,7 @@ impl Pass {
         if max == 0 || self.counted {
             return Ok(());
         }
-        let key = key(peer);
+        let key = network_number(peer);
         let mut addresses = self.inner.addresses.lock();
         let count = addresses.entry(key).or_insert(0);
         if *count >= max {
@@ -322,14 +323,6 @@ impl Drop for Pass {
                 }
             }
         }
-    }
-}
-
-/// An IPv6 /64 as a number; IPv4 below the multicast prefix ffff::/16, from which nobody connects.
-pub(crate) fn key(peer: IpAddr) -> u64 {
-    match peer.to_canonical() {
-        IpAddr::V4(ip) => 0xffff_0000_0000_0000 | u64::from(u32::from(ip)),
-        IpAddr::V6(ip) => (u128::from(ip) >> 64) as u64,
     }
 }
 

@@ -22,7 +22,7 @@ const CHANGES: u32 = 20;
 /// Whose attempts are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Whose {
-    /// IPv4: the address; IPv6: the first 64 bits, which one customer has for itself.
+    /// Number of the network; see [`base::network`].
     Address(u64),
     /// An account.
     User(AddressId),
@@ -30,11 +30,7 @@ pub(super) enum Whose {
 
 impl Whose {
     pub(super) fn address(address: IpAddr) -> Whose {
-        Whose::Address(match address.to_canonical() {
-            IpAddr::V4(v4) => u64::from(v4.to_bits()),
-            // A bit that no IPv4 address has, for the networks that are numbered below.
-            IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64 | 1 << 63,
-        })
+        Whose::Address(base::network_number(address))
     }
 }
 

@@ -12,7 +12,6 @@ use super::session::{Common, Session, refusal};
 use super::state::{State, may_begin};
 use super::stream::Bosh;
 use super::{Counts, End, Exchange, Origin, Settings, Start};
-use crate::gate::key;
 use crate::stream::Stream;
 use base::clock::Clock;
 use base::id::random_bytes;
@@ -203,7 +202,7 @@ impl Sessions {
         };
         let now = self.common.clock.now();
         let state = State::new(rid, items, newkey.map(Keys::new), meter, now);
-        let address = key(origin.peer.ip());
+        let address = base::network_number(origin.peer.ip());
         Ok(Session::new(agreed, address, self.common.clone(), Arc::downgrade(self), state))
     }
 
