@@ -76,38 +76,24 @@ fn refused(error: xml::Error) -> Flow {
 
 /// Removes every `<stanza-id/>` by this account or by a domain of this server, with any resource, or by what is no address.
 fn strip(frame: &mut Frame, node: &Node, account: JidRef<'_>) -> Flow {
-    let tree = match frame.tree() {
-        Ok(tree) => tree,
-        Err(error) => return refused(error),
-    };
-    let forged = |n: &xml::Node<'_>| {
-        n.is("stanza-id", Ns::StanzaId)
-            && n.attr("by").is_some_and(|by| match jid::parse(&by) {
+    let clean = frame.without(|child, gone| {
+        let forged = child.is("stanza-id", Ns::StanzaId)
+            && child.attr("by").is_some_and(|by| match jid::parse(&by) {
                 Ok(by) => {
                     let by = by.as_ref().bare();
                     by.as_str() == account.as_str() || node.host(by.as_str()).is_some()
                 }
                 // No address, but clients may cut it to one: `example.com/` to `example.com`.
                 Err(_) => true,
-            })
-    };
-    let gone: Vec<_> = tree.root().child_elements().filter(forged).map(|n| n.range()).collect();
-    if gone.is_empty() {
-        return Flow::Next;
-    }
-    let bytes = frame.bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    for range in gone {
-        out.extend_from_slice(&bytes[at..range.start]);
-        at = range.end;
-    }
-    out.extend_from_slice(&bytes[at..]);
-    drop(tree);
-    // Less than what was read, so it can be read.
-    match Frame::read(&out) {
-        Some(clean) => *frame = clean,
-        None => return refused(xml::Error::NotWellFormed("a stanza without its forged ids")),
+            });
+        if forged {
+            gone.push(child.range());
+        }
+    });
+    match clean {
+        Ok(None) => {}
+        Ok(Some(clean)) => *frame = clean,
+        Err(error) => return refused(error),
     }
     Flow::Next
 }
