@@ -66,7 +66,7 @@ impl Kit {
 mod tests {
     use super::*;
     use crate::dialect::sqlite::SqliteDialect;
-    use sqlx::{ConnectOptions, Row};
+    use sqlx::Row;
 
     /// What an unauthenticated client can make the database do: one row of one length, whatever there is.
     #[test]
@@ -74,11 +74,7 @@ mod tests {
         let kit = Kit::new(Box::new(SqliteDialect), Arc::new(base::ManualClock::new()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let memory = sqlx::sqlite::SqliteConnectOptions::new().in_memory(true);
-            let mut line = memory.connect().await.unwrap();
-            for step in crate::migrate::SQLITE {
-                sqlx::raw_sql(step.sql).execute(&mut line).await.unwrap();
-            }
+            let mut line = crate::migrate::in_memory().await;
             let fill = "INSERT INTO address (id, jid) VALUES (1, 'juliet@a.org'), (2, 'nobody@a.org'), (3, 'a.org');
                         INSERT INTO account (id, domain, created_at, disabled, roster_version, credentials)
                         VALUES (1, 3, 0, 0, 0, randomblob(300));
@@ -117,11 +113,7 @@ mod tests {
         ];
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let memory = sqlx::sqlite::SqliteConnectOptions::new().in_memory(true);
-            let mut line = memory.connect().await.unwrap();
-            for step in crate::migrate::SQLITE {
-                sqlx::raw_sql(step.sql).execute(&mut line).await.unwrap();
-            }
+            let mut line = crate::migrate::in_memory().await;
             for text in texts.concat() {
                 let explain = format!("EXPLAIN QUERY PLAN {text}");
                 let rows = sqlx::query(&explain).fetch_all(&mut line).await.unwrap();

@@ -34,6 +34,18 @@ pub(crate) fn newer(shown: &str, version: u64, steps: &[Step]) -> String {
     format!("{shown} has schema {version}, but this program knows only up to {known}; use a newer throng")
 }
 
+/// A database in memory with the schema of [`SQLITE`], for tests of plans and rows.
+#[cfg(test)]
+pub(crate) async fn in_memory() -> sqlx::SqliteConnection {
+    use sqlx::ConnectOptions as _;
+    let options = sqlx::sqlite::SqliteConnectOptions::new().in_memory(true);
+    let mut connection = options.connect().await.unwrap();
+    for step in SQLITE {
+        sqlx::raw_sql(step.sql).execute(&mut connection).await.unwrap();
+    }
+    connection
+}
+
 /// Brings the schema up to date; `shown` is the database in messages.
 pub(crate) async fn migrate(conn: &mut Conn, steps: &[Step], shown: &str) -> Result<(), StoreError> {
     let setup = |message: String| StoreError::new(ErrorKind::Setup, message);

@@ -324,7 +324,7 @@ impl Directory for SqlStores {
 mod tests {
     use super::*;
     use crate::dialect::sqlite::SqliteDialect;
-    use sqlx::{ConnectOptions, Row as _};
+    use sqlx::Row as _;
     use store::conformance::all;
 
     /// Every walk, counting ones too, goes through the index of its own field and begins and ends where it is told to.
@@ -333,11 +333,7 @@ mod tests {
         let texts = Texts::new(&SqliteDialect);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let memory = sqlx::sqlite::SqliteConnectOptions::new().in_memory(true);
-            let mut line = memory.connect().await.unwrap();
-            for step in crate::migrate::SQLITE {
-                sqlx::raw_sql(step.sql).execute(&mut line).await.unwrap();
-            }
+            let mut line = crate::migrate::in_memory().await;
             for any in [false, true] {
                 for walk in WALKS {
                     for (leader, expected) in Field::ALL.into_iter().zip([
