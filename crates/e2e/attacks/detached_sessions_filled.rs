@@ -11,7 +11,7 @@
 
 use testkit::wire::{Client, Wire, settle};
 
-use crate::support::wire;
+use crate::support::{enable_resumption, resume, wire};
 
 const NS: &str = "xmlns='urn:xmpp:sm:3'";
 
@@ -20,8 +20,7 @@ async fn detached(wire: &Wire, user: &str, resource: &str) -> String {
     let mut client = wire.login(user, resource).await;
     client.send("<presence/>").await;
     client.sync().await;
-    client.send(format!("<enable {NS} resume='true'/>")).await;
-    let id = client.element().await.attr("id").expect("an identifier");
+    let id = enable_resumption(&mut client).await;
     drop(client);
     settle().await;
     id
@@ -51,12 +50,8 @@ async fn a_session_that_a_stranger_fills_is_resumed_and_gets_all_in_order() {
     let half = u64::from(wire.node.limits().queue_message_bytes) / 2;
     assert!(wire.node.ledger.bytes() <= half + 1024, "{}", wire.node.ledger.bytes());
     assert_eq!(wire.node.table.sessions(), 3);
-    let mut juliet = wire.connect();
-    juliet.open().await;
-    juliet.authenticate(sasl::Mechanism::ScramSha1, "juliet", testkit::wire::PASSWORD).await.expect("in");
-    juliet.open().await;
-    juliet.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
-    assert_eq!(juliet.element().await.name(), "resumed");
+    let (mut juliet, answer) = resume(&wire, "juliet", &id).await;
+    assert_eq!(answer.name(), "resumed");
     let (mut ids, mut handled) = (Vec::new(), 0);
     while ids.len() < 61 {
         let seen = juliet.element().await;

@@ -10,9 +10,7 @@
 //! Right: no question makes the server read a roster; the calls to the store are the same whether or not there is an account,
 //! and for repeated queries whether or not it is connected.
 
-use store::{BulkItem, BulkRoster, Subscription};
-
-use crate::support::wire;
+use crate::support::{user_with_large_roster, wire};
 
 const QUESTIONS: &[&str] = &[
     "<presence type='probe' to='ADDRESS' id='1'/>",
@@ -30,19 +28,7 @@ const QUESTIONS: &[&str] = &[
 #[tokio::test]
 async fn a_question_reads_one_contact() {
     let wire = wire();
-    let juliet = wire.user("juliet").await;
-    let mut items = Vec::new();
-    for n in 0..5_000 {
-        let contact = wire.stores.addresses.number(&wire.address(&format!("contact{n}"))).await.unwrap();
-        let (name, groups) = (Some("x".repeat(200)), vec!["y".repeat(200)]);
-        items.push(BulkItem {
-            contact,
-            name,
-            groups,
-            subscription: Subscription::BOTH | Subscription::IN_ROSTER,
-        });
-    }
-    wire.stores.roster.put_bulk(vec![BulkRoster { owner: juliet, items }]).await.unwrap();
+    user_with_large_roster(&wire, "juliet").await;
     wire.user("mallory").await;
     let mut mallory = wire.login("mallory", "cellar").await;
     mallory.send("<presence/>").await;

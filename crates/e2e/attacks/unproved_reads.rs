@@ -11,9 +11,8 @@
 
 use sasl::client::{Gs2, Scram, hashed_token, plain};
 use sasl::{Hash, Mechanism, text};
-use store::{BulkItem, BulkRoster, Subscription};
 
-use crate::support::Way;
+use crate::support::{Way, user_with_large_roster};
 
 const USERS: [&str; 4] = ["rich", "poor", "barred", "nobody"];
 const ATTEMPTS: usize = 40;
@@ -26,19 +25,7 @@ async fn nothing_but_the_secrets_is_read_before_the_proof() {
     setup.limits.login_failures_per_pair = 1_000_000;
     setup.limits.login_failures_per_account = 1_000_000;
     let wire = setup.start();
-    let rich = wire.user("rich").await;
-    let mut items = Vec::new();
-    for n in 0..5_000 {
-        let contact = wire.stores.addresses.number(&wire.address(&format!("contact{n}"))).await.unwrap();
-        let (name, groups) = (Some("x".repeat(200)), vec!["y".repeat(200)]);
-        items.push(BulkItem {
-            contact,
-            name,
-            groups,
-            subscription: Subscription::BOTH | Subscription::IN_ROSTER,
-        });
-    }
-    wire.stores.roster.put_bulk(vec![BulkRoster { owner: rich, items }]).await.unwrap();
+    user_with_large_roster(&wire, "rich").await;
     wire.user("poor").await;
     wire.user("barred").await;
     wire.stores.accounts.set_disabled(wire.address("barred").as_ref(), true).await.unwrap();

@@ -11,7 +11,7 @@
 
 use testkit::wire::{Client, Wire, settle};
 
-use crate::support::{ask, friends, wire};
+use crate::support::{ask, enable_resumption, friends, resume, wire};
 
 const NS: &str = "xmlns='urn:xmpp:sm:3'";
 
@@ -45,8 +45,7 @@ async fn a_session_without_a_connection_stays_and_gets_the_answer_that_it_asked_
     let wire = wire();
     let (mut romeo, mut juliet) = friends(&wire).await;
     let mut stranger = stranger(&wire).await;
-    juliet.send(format!("<enable {NS} resume='true'/>")).await;
-    let id = juliet.element().await.attr("id").expect("an identifier");
+    let id = enable_resumption(&mut juliet).await;
     juliet.send("<iq to='romeo@example.com/orchard' type='get' id='asked'><q xmlns='u:q'/></iq>").await;
     assert_eq!(romeo.element().await.attr("id").as_deref(), Some("asked"));
     drop(juliet);
@@ -57,12 +56,8 @@ async fn a_session_without_a_connection_stays_and_gets_the_answer_that_it_asked_
     romeo.send("<iq to='juliet@example.com/balcony' type='result' id='asked'><q xmlns='u:q'/></iq>").await;
     romeo.sync().await;
     assert_eq!(wire.node.table.sessions(), 3, "the session waits");
-    let mut juliet = wire.connect();
-    juliet.open().await;
-    juliet.authenticate(sasl::Mechanism::ScramSha1, "juliet", testkit::wire::PASSWORD).await.expect("in");
-    juliet.open().await;
-    juliet.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
-    assert_eq!(juliet.element().await.name(), "resumed");
+    let (mut juliet, answer) = resume(&wire, "juliet", &id).await;
+    assert_eq!(answer.name(), "resumed");
     let (mut handled, mut asked) = (0, false);
     while !asked {
         let seen = juliet.element().await;

@@ -12,7 +12,9 @@ mod program;
 mod reader;
 
 use features::registry::ALL;
-use testkit::wire::{Client, Heard, Seen, Setup, Wire};
+use sasl::Mechanism;
+use store::{BulkItem, BulkRoster, Subscription};
+use testkit::wire::{Client, Heard, PASSWORD, Seen, Setup, Wire};
 
 pub(crate) use names::is_name;
 pub(crate) use program::{Connection, PASSWORD as PROGRAM_PASSWORD, Program, frame};
@@ -78,6 +80,40 @@ pub(crate) async fn befriend(one: &mut Client, other: &mut Client) {
     one.sync().await;
     other.sync().await;
     one.sync().await;
+}
+
+/// Makes a user with 5 000 contacts, 2 MB of names and groups.
+pub(crate) async fn user_with_large_roster(wire: &Wire, name: &str) {
+    let owner = wire.user(name).await;
+    let mut items = Vec::new();
+    for n in 0..5_000 {
+        let contact = wire.stores.addresses.number(&wire.address(&format!("contact{n}"))).await.unwrap();
+        let (name, groups) = (Some("x".repeat(200)), vec!["y".repeat(200)]);
+        items.push(BulkItem {
+            contact,
+            name,
+            groups,
+            subscription: Subscription::BOTH | Subscription::IN_ROSTER,
+        });
+    }
+    wire.stores.roster.put_bulk(vec![BulkRoster { owner, items }]).await.unwrap();
+}
+
+/// Asks for a stream that may be resumed (XEP-0198); its identifier.
+pub(crate) async fn enable_resumption(client: &mut Client) -> String {
+    client.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
+    client.element().await.attr("id").expect("an identifier")
+}
+
+/// Resumes a stream of this user over another connection, without having received anything on it; the answer.
+pub(crate) async fn resume(wire: &Wire, user: &str, previd: &str) -> (Client, Seen) {
+    let mut client = wire.connect();
+    client.open().await;
+    client.authenticate(Mechanism::ScramSha1, user, PASSWORD).await.expect("the password is right");
+    client.open().await;
+    client.send(format!("<resume xmlns='urn:xmpp:sm:3' previd='{previd}' h='0'/>")).await;
+    let answer = client.element().await;
+    (client, answer)
 }
 
 /// The bare address of a client.
