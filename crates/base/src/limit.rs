@@ -88,6 +88,22 @@ impl Meter {
         u32::try_from(then.level / 1000).unwrap_or(if then.level < 0 { 0 } else { u32::MAX })
     }
 
+    /// Milliseconds from `now` until it is full; zero if it is.
+    #[must_use]
+    pub fn full_ms(&self, now: Millis) -> u64 {
+        self.wait_ms(self.burst, now)
+    }
+
+    /// Goes on where an earlier one stands at `now`: holds no more than that, debts included.
+    pub fn carry(&mut self, earlier: &Meter, now: Millis) {
+        if !self.is_unlimited() && !earlier.is_unlimited() {
+            let mut earlier = *earlier;
+            earlier.flow(now);
+            self.flow(now);
+            self.level = self.level.min(earlier.level);
+        }
+    }
+
     /// Thousandths that must be held for `n` to pass.
     fn needed(&self, n: u32) -> i64 {
         i64::from(n.min(self.burst)) * 1000
@@ -149,6 +165,25 @@ mod tests {
         meter.charge(600, Millis(0));
         assert_eq!(meter.wait_ms(0, Millis(0)), 500);
         assert_eq!(meter.wait_ms(0, Millis(500)), 0);
+    }
+
+    #[test]
+    fn what_an_earlier_meter_has_spent_is_not_there_again() {
+        let mut earlier = Meter::new(10, 100);
+        earlier.charge(130, Millis(0));
+        let mut later = Meter::new(10, 100);
+        later.carry(&earlier, Millis(1000));
+        assert_eq!((later.wait_ms(0, Millis(1000)), later.full_ms(Millis(1000))), (2000, 12_000));
+        // It takes nothing from one that has spent more, and nothing from a smaller burst that is full.
+        later.carry(&Meter::new(10, 100), Millis(1000));
+        assert_eq!(later.wait_ms(0, Millis(1000)), 2000);
+        let mut wider = Meter::new(10, 500);
+        wider.carry(&earlier, Millis(13_000));
+        assert_eq!((earlier.full_ms(Millis(13_000)), wider.available(Millis(13_000))), (0, 100));
+        let mut unlimited = Meter::unlimited();
+        unlimited.carry(&earlier, Millis(0));
+        later.carry(&unlimited, Millis(13_000));
+        assert_eq!((unlimited, later.full_ms(Millis(13_000))), (Meter::unlimited(), 0));
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::questions::Questions;
 use crate::router::Work;
 use crate::router::table::Table;
 use crate::session::ack::Remembered;
-use crate::session::{Gather, Ledger, Link, Links, Room, Session, flags};
+use crate::session::{AccountRates, Gather, Ledger, Link, Links, Room, Session, flags};
 
 /// What a node is made of.
 pub struct Parts {
@@ -109,6 +109,8 @@ pub struct Node {
     epochs: Box<[AtomicU32; 256]>,
     /// What was handled on streams that cannot be resumed any more.
     pub remembered: Remembered,
+    /// What accounts have spent of their rates.
+    pub(crate) account_rates: AccountRates,
 }
 
 /// The part of an epoch that counts roster writes; its overflow costs one look into the offline store.
@@ -171,6 +173,7 @@ impl Node {
             known: crate::blocklists::Known::new(parts.hasher),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
             remembered: Remembered::default(),
+            account_rates: AccountRates::default(),
         })
     }
 
@@ -454,6 +457,7 @@ impl Node {
 
     /// The connection of a session is gone. True if it may be resumed; see [`Link::lose`].
     pub fn lose(&self, session: &Session) -> bool {
+        self.keep_rates(session);
         let limits = self.limits();
         let room = Room { limits: &limits, account: Some((&self.ledger, session.bare())), forced: false };
         session.link.lose(self.seconds(), Some(&room))
@@ -479,6 +483,7 @@ impl Node {
         }
         self.metrics.sessions_closed.inc();
         session.account.host().traffic.closed();
+        self.keep_rates(session);
         self.leftover(session);
         let mut work = Work::default();
         let mut ctx = ClosingCtx { node: self, session, effects: &mut work.effects };
@@ -499,7 +504,11 @@ impl Node {
         }
         self.settle_detached(work);
         // What features kept for the session goes now, not when the last reference does.
-        session.with(|state| *state = crate::session::State::default());
+        session.with(|state| {
+            // Its connection may still read what it has begun with.
+            let rates = state.rates.take();
+            *state = crate::session::State { rates, ..Default::default() };
+        });
     }
 
     /// Takes what a session still holds, unacknowledged stanzas first: messages go to other resources or to the store,

@@ -60,6 +60,7 @@ mod pipelined_before_tls;
 mod poison_for_expat;
 mod presence_leak;
 mod probed_roster;
+mod reconnect_for_a_burst;
 mod registration_race;
 mod resumption_of_another;
 mod scram_downgrade;

@@ -4,7 +4,6 @@
 //! `closing`). Each poll runs the phase until it has nothing to do; buffers are lent by the worker thread for the
 //! length of the poll.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +18,6 @@ use xml::Scope;
 use crate::closing::Closing;
 use crate::dormant::Dormant;
 use crate::negotiate::Negotiation;
-use crate::rates::Rates;
 use crate::service::Service;
 
 /// A connection of a client.
@@ -34,8 +32,8 @@ pub struct Connection {
     pub(crate) scope: Scope,
     /// Second since which the peer does not read; 0 while it does.
     pub(crate) blocked: u32,
-    /// How fast it may send; absent while no limit is on.
-    pub(crate) rates: Option<Box<RefCell<Rates>>>,
+    /// Second until which nothing is read because the session sent too much; 0 while it did not.
+    pub(crate) slowed: u32,
     /// A sign of life was asked for and has not come.
     pub(crate) probed: bool,
     /// Said before a stream error: a SASL or TLS failure.
@@ -86,7 +84,7 @@ impl Connection {
             waiting: None,
             scope: Scope::client(),
             blocked: 0,
-            rates: None,
+            slowed: 0,
             probed: false,
             last_words: None,
             pass,
@@ -145,6 +143,11 @@ impl Connection {
         self.bound(session);
     }
 
+    /// Whether the client is on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.stream.facts().peer.ip().to_canonical().is_loopback()
+    }
+
     /// The stream has its session.
     pub(crate) fn bound(&mut self, session: Arc<Session>) {
         // It no longer counts as unauthenticated.
@@ -153,7 +156,11 @@ impl Connection {
         if let Phase::Negotiating(state) = &self.phase {
             node.metrics.negotiation.record(node.clock.micros().saturating_sub(state.since));
         }
-        self.link.set_deadline(node.seconds().saturating_add(node.limits().idle_seconds));
+        let now = node.seconds();
+        self.link.set_deadline(now.saturating_add(node.limits().idle_seconds));
+        // What was spent over an earlier connection is still spent.
+        node.follow_rates(&session, self.is_local());
+        self.slowed = session.rates(|rates| rates.debt(now)).flatten().map_or(0, |(_, until)| until);
         self.enter(Phase::Bound(session));
     }
 
@@ -242,6 +249,8 @@ impl Connection {
         if let Phase::Bound(session) = &self.phase {
             note_ended(&self.service.node, session, reason);
             self.service.node.end_session(session);
+            // What was read after somebody else ended it was charged, too.
+            self.service.node.keep_rates(session);
         }
         self.service.node.links.remove(&self.link);
         let _ = self.link.end();

@@ -16,7 +16,6 @@ mod closing;
 mod dormant;
 mod negotiate;
 mod pump;
-mod rates;
 pub mod service;
 mod sm;
 

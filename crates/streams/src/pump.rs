@@ -22,7 +22,6 @@ use throng_core::{Frame, Ingest, Node, Session};
 use xml::{Ns, Scope, Tree};
 
 use crate::c2s::{Connection, Next};
-use crate::rates::Rates;
 use crate::sm;
 
 /// Elements read in one poll before other tasks get their turn.
@@ -158,13 +157,13 @@ impl Connection {
             if count == 0 {
                 self.probed = false;
                 self.rest(session, now);
-                let local = self.stream.facts().peer.ip().to_canonical().is_loopback();
-                Rates::follow(&mut self.rates, &self.service.node.limits(), local);
+                self.service.node.follow_rates(session, self.is_local());
             }
             let taken = match event {
                 Event::Element(bytes) => {
                     let taken = guarded(session, || take_element(self, session, bytes));
-                    self.charge(bytes.len(), now);
+                    let bytes = bytes.len();
+                    self.charge(session, bytes, now);
                     taken.and_then(|taken| taken)
                 }
                 Event::Close => return Some(Next::End(None)),
@@ -186,22 +185,22 @@ impl Connection {
     }
 
     /// Counts what was read against the limits of the session.
-    fn charge(&self, bytes: usize, now: u32) {
-        if let Some(class) = self.rates.as_ref().and_then(|rates| rates.borrow_mut().read(bytes, now)) {
+    fn charge(&mut self, session: &Session, bytes: usize, now: u32) {
+        if let Some((class, until)) = session.rates(|rates| rates.read(bytes, now)).flatten() {
+            self.slowed = until;
             self.service.node.metrics.limited(class);
         }
     }
 
     /// Whether the session has sent too much for now. The sweep wakes it when it is read from again.
-    fn slowed(&self, now: u32) -> bool {
-        let Some(rates) = &self.rates else { return false };
-        let until = rates.borrow().until();
+    fn slowed(&mut self, now: u32) -> bool {
+        let until = self.slowed;
         if until == 0 {
             return false;
         }
         let over = now >= until;
         if over {
-            rates.borrow_mut().resume();
+            self.slowed = 0;
         }
         let idle = now.saturating_add(self.service.node.limits().idle_seconds);
         self.link.set_deadline(if over { idle } else { until });
@@ -309,7 +308,7 @@ impl Connection {
             return None;
         }
         // Nothing was heard because nothing was read.
-        if now < self.link.deadline() || self.rates.as_ref().is_some_and(|r| r.borrow().until() != 0) {
+        if now < self.link.deadline() || self.slowed != 0 {
             return None;
         }
         if session.flags.has(flags::MANAGED)
@@ -327,6 +326,7 @@ impl Connection {
         }
         // The roster that the login read is of no use any more if nobody asked for it by now.
         session.account.with(|state| drop(state.take_prefetched()));
+        session.drop_full_rates(now);
         if self.stream.facts().transport == Transport::Bosh {
             // Every request is a sign of life, and a session without one ends by itself (XEP-0124 section 10). A ping would
             // only wake a radio (XEP-0286 section 4).
@@ -443,9 +443,8 @@ fn take_stanza(
     head: &Head,
 ) -> Result<Taking, StreamError> {
     let node = &connection.service.node;
-    if let Some(rates) = &connection.rates
-        && let Err((class, error)) = rates.borrow_mut().stanza(head, bytes, node.seconds())
-    {
+    let counted = session.rates(|rates| rates.stanza(head, bytes, node.seconds()));
+    if let Some(Err((class, error))) = counted {
         node.metrics.limited(class);
         node.refuse(session, bytes, head, &error);
         return Ok(Taking::Done);

@@ -1,14 +1,17 @@
 //! Limits of rates on a whole stream: who sends too much is read more slowly and loses nothing, floods of presence and
-//! roster changes are refused, and nobody else notices.
+//! roster changes are refused, reconnecting refills nothing, and nobody else notices.
 //!
 //! Time is a manual clock; `advance` sweeps once a second, as the program does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
-use testkit::wire::{Client, Setup, Wire, settle};
+use jid::Jid;
+use sasl::Mechanism;
+use testkit::wire::{Client, PASSWORD, Setup, Wire, settle};
 use throng_core::Frame;
 use throng_core::Limits;
 use throng_core::feature::{Builder, Feature};
+use throng_core::session::Management;
 
 /// Asks silent clients for a sign of life.
 static PROBE: Feature = Feature {
@@ -21,8 +24,19 @@ static PROBE: Feature = Feature {
     ..Feature::EMPTY
 };
 
+/// Lets streams be resumed.
+static RESUME: Feature = Feature {
+    name: "resume",
+    build: |builder: &mut Builder<'_>| {
+        let management =
+            Management { resume_seconds: 300, unacked_bytes: 1_000_000, location: String::new() };
+        builder.management(management, |frame, _, _| Some(frame.clone()));
+    },
+    ..Feature::EMPTY
+};
+
 async fn wire(limits: Limits) -> Wire {
-    let wire = Setup { limits, features: vec![&PROBE], ..Setup::default() }.start();
+    let wire = Setup { limits, features: vec![&PROBE, &RESUME], ..Setup::default() }.start();
     for name in ["romeo", "juliet"] {
         wire.user(name).await;
     }
@@ -147,4 +161,104 @@ async fn floods_of_roster_changes_are_refused() {
     let conditions: Vec<_> = seen.iter().filter_map(|s| s.condition()).collect();
     // No feature takes the first here; the second does not come that far.
     assert_eq!(conditions, ["service-unavailable", "policy-violation"]);
+}
+
+/// Five a second, ten at once; the eleventh makes the debt.
+fn few() -> Limits {
+    Limits { stanzas_per_second: 5, stanzas_burst: 10, ..Limits::default() }
+}
+
+#[tokio::test]
+async fn a_client_that_reconnects_begins_with_what_it_had_left() {
+    let wire = wire(few()).await;
+    for how in ["closed", "lost", "replaced"] {
+        let mut romeo = wire.login("romeo", "orchard").await;
+        romeo.send(pings(0..10)).await;
+        assert_eq!(answers(&mut romeo).await.len(), 10, "{how}: a full burst");
+        let mut earlier = None;
+        match how {
+            "closed" => romeo.send("</stream:stream>").await,
+            "lost" => drop(romeo),
+            _ => earlier = Some(romeo),
+        }
+        if earlier.is_none() {
+            settle().await;
+        }
+        for round in 0..3 {
+            let mut romeo = wire.login("romeo", "orchard").await;
+            romeo.send(pings(0..10)).await;
+            let count = answers(&mut romeo).await.len();
+            // The first makes the debt, with which the next round begins.
+            assert_eq!(count, usize::from(round == 0), "{how}, round {round}");
+        }
+        drop(earlier);
+        settle().await;
+        wire.advance(10).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_resumed_goes_on_with_its_rates() {
+    let wire = wire(few()).await;
+    let mut romeo = wire.login("romeo", "orchard").await;
+    romeo.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
+    let id = romeo.element().await.attr("id").unwrap();
+    romeo.send(pings(0..30)).await;
+    assert_eq!(answers(&mut romeo).await.len(), 11);
+    for stolen in [false, true] {
+        let before = if stolen {
+            Some(romeo)
+        } else {
+            drop(romeo);
+            None
+        };
+        settle().await;
+        romeo = wire.connect();
+        romeo.open().await;
+        romeo.authenticate(Mechanism::ScramSha1, "romeo", PASSWORD).await.unwrap();
+        romeo.open().await;
+        romeo.send(format!("<resume xmlns='urn:xmpp:sm:3' previd='{id}' h='0'/>")).await;
+        assert_eq!(romeo.element().await.name(), "resumed");
+        answers(&mut romeo).await;
+        romeo.send(pings(0..30)).await;
+        assert_eq!(answers(&mut romeo).await, [""; 0], "in debt since before");
+        drop(before);
+    }
+    wire.advance(1).await;
+    assert!(!answers(&mut romeo).await.is_empty());
+}
+
+#[tokio::test]
+async fn other_sessions_of_the_account_and_other_accounts_keep_their_rates() {
+    let wire = wire(few()).await;
+    let mut phone = wire.login("romeo", "phone").await;
+    let mut laptop = wire.login("romeo", "laptop").await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    phone.send(pings(0..30)).await;
+    assert_eq!(answers(&mut phone).await.len(), 11);
+    drop(phone);
+    settle().await;
+    for client in [&mut laptop, &mut juliet] {
+        client.send(pings(0..10)).await;
+        assert_eq!(answers(client).await.len(), 10);
+    }
+}
+
+#[tokio::test]
+async fn default_rates_cost_nothing_on_loopback_and_nothing_while_a_session_is_idle() {
+    let wire = wire(Limits::with_rates()).await;
+    let has_rates = || {
+        let account = wire.node.table.find(Jid::parse("romeo@example.com").unwrap().as_ref()).unwrap();
+        account.session("orchard").unwrap().rates(|_| ()).is_some()
+    };
+    let mut near = wire.login("romeo", "orchard").await;
+    near.sync().await;
+    assert!(!has_rates());
+    let mut far = wire.connect_from("192.0.2.7");
+    far.login("romeo", "orchard").await;
+    far.sync().await;
+    assert!(has_rates());
+    wire.advance(wire.node.limits().idle_seconds).await;
+    assert_eq!(answers(&mut far).await, ["alive"]);
+    assert!(!has_rates(), "buckets that are full need no memory");
 }

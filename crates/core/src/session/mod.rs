@@ -10,12 +10,13 @@ pub mod gather;
 pub mod link;
 pub mod links;
 mod outstanding;
+pub mod rates;
 pub(crate) mod shed;
 pub mod slots;
 pub(crate) mod timing;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI8, Ordering};
 
 use jid::{Jid, JidRef};
 use parking_lot::Mutex;
@@ -30,6 +31,7 @@ pub use flags::Flags;
 pub use gather::Gather;
 pub use link::{Batch, Item, Link, Progress, Pushed, Stamp, Taken, Urgency};
 pub use links::Links;
+pub use rates::{AccountRates, Rates};
 pub use slots::{Slot, Slots};
 
 /// A bound resource of a local account.
@@ -44,6 +46,8 @@ pub struct Session {
     pub flags: Flags,
     /// The number of what its client announced; fits where alignment leaves room.
     pub(crate) client: Number,
+    /// Priority of the presence in [`State`], and written with that; here because alignment leaves room.
+    priority: AtomicI8,
     ended: AtomicBool,
     state: Mutex<State>,
 }
@@ -53,14 +57,14 @@ pub struct Session {
 pub struct State {
     /// The last presence that was broadcast; none while the resource is not available.
     pub presence: Option<Frame>,
-    /// Priority of that presence (RFC 6121 section 4.7.2.3).
-    pub priority: i8,
     /// Entities outside the subscriptions that were sent presence directly (RFC 6121 section 4.6).
     /// A boxed vector, because most sessions have none and a thin pointer is a third of its size.
     #[allow(clippy::box_collection, reason = "8 bytes instead of 24 in every session")]
     pub directed: Option<Box<Vec<Jid>>>,
     /// Boxed state of features.
     pub slots: Slots,
+    /// How fast the client may send.
+    pub(crate) rates: Option<Box<Rates>>,
 }
 
 impl Session {
@@ -71,6 +75,7 @@ impl Session {
             jid,
             flags: Flags::default(),
             client: Number::default(),
+            priority: AtomicI8::new(0),
             ended: AtomicBool::new(false),
             state: Mutex::new(State::default()),
         }
@@ -103,9 +108,9 @@ impl Session {
                 if self.is_ended() {
                     return None;
                 }
-                let before = (state.presence.is_none(), state.priority);
+                let before = (state.presence.is_none(), self.priority.load(Ordering::Relaxed));
                 state.presence = Some(presence);
-                state.priority = priority;
+                self.priority.store(priority, Ordering::Relaxed);
                 Some(before)
             })?;
             // Only if the handlers of `available` will hear of it, since they clear it.
@@ -121,7 +126,11 @@ impl Session {
     /// Priority, if the resource is available.
     pub fn priority(&self) -> Option<i8> {
         let state = self.state.lock();
-        state.presence.as_ref().map(|_| state.priority)
+        state.presence.as_ref().map(|_| self.priority.load(Ordering::Relaxed))
+    }
+    /// Sets the priority of the presence in [`State`], which must be locked meanwhile: by [`Session::with`].
+    pub fn set_priority(&self, priority: i8) {
+        self.priority.store(priority, Ordering::Relaxed);
     }
     /// Whether the session is over.
     pub fn is_ended(&self) -> bool {

@@ -16,7 +16,7 @@ fn client(engine: &Engine, name: &str, resource: &str, priority: Option<i8>) -> 
     let client = engine.connect(name, resource);
     client.session.with(|state| {
         state.presence = priority.and_then(|_| Frame::read(b"<presence/>"));
-        state.priority = priority.unwrap_or_default();
+        client.session.set_priority(priority.unwrap_or_default());
     });
     client
 }

@@ -143,7 +143,7 @@ fn spread(session: &Arc<Session>, frame: &Frame, effects: &mut Effects) {
 /// Section 4.5.2, and section 4.6.3 for those who were told directly. With `echo` the resource itself hears of it too.
 fn unavailable(node: &Node, session: &Arc<Session>, frame: &Frame, echo: bool, effects: &mut Effects) {
     let (was_available, directed) = session.with(|state| {
-        state.priority = 0;
+        session.set_priority(0);
         (state.presence.take().is_some(), state.directed.take())
     });
     session.flags.clear(flags::SINCE_AVAILABLE);

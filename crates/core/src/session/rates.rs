@@ -1,0 +1,443 @@
+//! How fast one session may send: the limits of `stanzas_per_second` and its siblings. RFC 6120 section 13.12 (denial of
+//! service), RFC 6121 section 11 (floods of presence and of subscriptions).
+//!
+//! Two answers. Stanzas and bytes are charged for after they were read; who is in debt is not read from until it is
+//! paid, so that the client's own connection slows it down and nothing is lost. Presence and roster changes cost others
+//! more than the sender: what is over their rate is refused, with the time after which to try again.
+//!
+//! Each session has buckets of its own. They stay with a session that is resumed (XEP-0198 section 5), and what a session has
+//! spent when it loses its connection or ends is kept for its account ([`AccountRates`]): a session that begins while that
+//! is not refilled begins with as little. So reconnecting does not refill anything, and several clients of a user do not
+//! slow each other down.
+//!
+//! Left out: logins (`negotiate`), connections (`net::Gate`), what others send to the session (its queue is bounded); accounts
+//! of SASL ANONYMOUS, which are new with each connection, so that connections are what limits them.
+//!
+//! The trap: time is that of the node's sweep, whole seconds, because the sweep is also what wakes a session that is not
+//! read from. What a second gives comes at once, so a burst below the rate would never let the rate be reached; see
+//! [`meter`].
+
+use std::hash::{BuildHasher, RandomState};
+
+use base::clock::Millis;
+use base::limit::Meter;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use stanza::{ErrorType, Head, IqType, Kind, PresenceType, StanzaCondition, StanzaError};
+use xml::Ns;
+
+use super::{Session, flags};
+use crate::limits::Limits;
+use crate::node::Node;
+
+/// The buckets of one session; absent while no limit is on.
+#[derive(Clone)]
+pub struct Rates {
+    /// The limits that the buckets were made for.
+    made_for: [u32; 10],
+    stanzas: Meter,
+    bytes: Meter,
+    broadcasts: Meter,
+    directed: Meter,
+    roster: Meter,
+}
+
+/// What something costs in a bucket by the minute: the bucket flows by the second.
+const BY_THE_MINUTE: u32 = 60;
+
+/// A bucket; one without a rate lets everything pass.
+fn meter(rate: u32, burst: u32, cost: u32, default: u32) -> Meter {
+    if rate == 0 {
+        return Meter::unlimited();
+    }
+    let burst = if burst == 0 { rate.saturating_mul(default) } else { burst.saturating_mul(cost) };
+    Meter::new(rate, burst.max(rate).max(cost))
+}
+
+fn numbers(limits: &Limits, local: bool) -> [u32; 10] {
+    let mut numbers = [
+        limits.stanzas_per_second,
+        limits.stanzas_burst,
+        limits.bytes_per_second,
+        limits.bytes_burst,
+        limits.broadcasts_per_minute,
+        limits.broadcasts_burst,
+        limits.directed_per_minute,
+        limits.directed_burst,
+        limits.roster_changes_per_minute,
+        limits.roster_changes_burst,
+    ];
+    for (pair, holds) in numbers.chunks_exact_mut(2).zip(limits.rates_on_loopback) {
+        if local && !holds {
+            pair.fill(0);
+        }
+    }
+    numbers
+}
+
+impl Rates {
+    fn new(made_for: [u32; 10]) -> Rates {
+        let [
+            stanzas,
+            stanzas_burst,
+            bytes,
+            bytes_burst,
+            all,
+            all_burst,
+            one,
+            one_burst,
+            roster,
+            roster_burst,
+        ] = made_for;
+        Rates {
+            made_for,
+            stanzas: meter(stanzas, stanzas_burst, 1, 10),
+            bytes: meter(bytes, bytes_burst, 1, 10),
+            broadcasts: meter(all, all_burst, BY_THE_MINUTE, BY_THE_MINUTE),
+            directed: meter(one, one_burst, BY_THE_MINUTE, BY_THE_MINUTE),
+            roster: meter(roster, roster_burst, BY_THE_MINUTE, BY_THE_MINUTE),
+        }
+    }
+
+    /// Counts a stanza. An error if its kind has used up its rate: it must not be carried out then.
+    ///
+    /// # Errors
+    /// The class, and what is said to the client.
+    pub fn stanza(&mut self, head: &Head, bytes: &[u8], now: u32) -> Result<(), (&'static str, StanzaError)> {
+        self.stanzas.charge(1, at(now));
+        let (class, what, meter) = match head.kind {
+            Kind::Presence(PresenceType::Available) if head.to(bytes).is_none() => {
+                ("presence", "changes of presence", &mut self.broadcasts)
+            }
+            // RFC 6121 sections 4.5 and 4.6: unavailable presence must be routed, to everybody or to one. It counts as a
+            // stanza like any other.
+            Kind::Presence(PresenceType::Unavailable | PresenceType::Error) => return Ok(()),
+            Kind::Presence(t) if t.is_subscription() => ("roster", "subscriptions", &mut self.roster),
+            Kind::Presence(_) => ("directed", "directed presence", &mut self.directed),
+            Kind::Iq(IqType::Set) if head.first.is_some_and(|f| f.ns == Some(Ns::Roster)) => {
+                ("roster", "roster changes", &mut self.roster)
+            }
+            _ => return Ok(()),
+        };
+        if meter.take(BY_THE_MINUTE, at(now)) {
+            return Ok(());
+        }
+        let seconds = meter.wait_ms(BY_THE_MINUTE, at(now)).div_ceil(1000);
+        let error = StanzaError::new(StanzaCondition::PolicyViolation).kind(ErrorType::Wait);
+        Err((class, error.text(format!("too many {what}; try again in {seconds} s"))))
+    }
+
+    /// Counts what was read; [`Rates::debt`] afterwards.
+    pub fn read(&mut self, bytes: usize, now: u32) -> Option<(&'static str, u32)> {
+        self.bytes.charge(u32::try_from(bytes).unwrap_or(u32::MAX), at(now));
+        self.debt(now)
+    }
+
+    /// The class that is in debt, and the second until which nothing may be read for that.
+    pub fn debt(&self, now: u32) -> Option<(&'static str, u32)> {
+        let (stanzas, bytes) = (self.stanzas.wait_ms(0, at(now)), self.bytes.wait_ms(0, at(now)));
+        let wait = seconds(stanzas.max(bytes));
+        let class = if stanzas > bytes { "stanzas" } else { "bytes" };
+        (wait > 0).then(|| (class, now.saturating_add(wait).max(1)))
+    }
+
+    fn meters(&self) -> [&Meter; 5] {
+        [&self.stanzas, &self.bytes, &self.broadcasts, &self.directed, &self.roster]
+    }
+
+    /// The second at which all buckets are full.
+    fn full_at(&self, now: u32) -> u32 {
+        let wait = self.meters().map(|meter| meter.full_ms(at(now))).into_iter().max();
+        now.saturating_add(seconds(wait.unwrap_or_default()))
+    }
+
+    /// Holds no more than these.
+    fn carry(&mut self, earlier: &Rates, now: u32) {
+        let own =
+            [&mut self.stanzas, &mut self.bytes, &mut self.broadcasts, &mut self.directed, &mut self.roster];
+        for (own, earlier) in own.into_iter().zip(earlier.meters()) {
+            own.carry(earlier, at(now));
+        }
+    }
+}
+
+fn seconds(ms: u64) -> u32 {
+    u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX)
+}
+
+const SHARDS: usize = 16;
+/// Accounts that are remembered in a shard. In all about 4 MB with names of usual length.
+const ACCOUNTS: usize = 1_024;
+
+/// Buckets of accounts whose sessions ended or lost their connection before they were full again, by bare address.
+///
+/// One that is full is forgotten. When there is no room, what would be full first is forgotten.
+#[derive(Default)]
+pub struct AccountRates {
+    hasher: RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Default)]
+struct Shard {
+    accounts: HashMap<Box<str>, Kept>,
+    /// Second of the last look for what is full.
+    swept: u32,
+}
+
+struct Kept {
+    rates: Box<Rates>,
+    full_at: u32,
+}
+
+impl Shard {
+    fn sweep(&mut self, now: u32) {
+        if self.swept != now {
+            self.swept = now;
+            self.accounts.retain(|_, kept| kept.full_at > now);
+            if self.accounts.is_empty() {
+                self.accounts = HashMap::new();
+            }
+        }
+    }
+}
+
+impl AccountRates {
+    fn shard(&self, account: &str) -> &Mutex<Shard> {
+        #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash do")]
+        let at = self.hasher.hash_one(account) as usize % SHARDS;
+        &self.shards[at]
+    }
+
+    /// What a session of this account has left.
+    fn keep(&self, account: &str, mut rates: Rates, now: u32) {
+        let full_at = rates.full_at(now);
+        if full_at <= now {
+            return;
+        }
+        let mut shard = self.shard(account).lock();
+        shard.sweep(now);
+        if let Some(kept) = shard.accounts.get_mut(account) {
+            rates.carry(&kept.rates, now);
+            *kept = Kept { full_at: rates.full_at(now), rates: Box::new(rates) };
+            return;
+        }
+        if shard.accounts.len() >= ACCOUNTS {
+            let first = shard.accounts.iter().min_by_key(|(_, kept)| kept.full_at);
+            let Some(first) = first.filter(|(_, kept)| kept.full_at < full_at) else { return };
+            let first = first.0.clone();
+            shard.accounts.remove(&first);
+        }
+        shard.accounts.insert(account.into(), Kept { rates: Box::new(rates), full_at });
+    }
+
+    fn find(&self, account: &str, now: u32) -> Option<Rates> {
+        let shard = self.shard(account).lock();
+        let kept = shard.accounts.get(account).filter(|kept| kept.full_at > now)?;
+        Some(kept.rates.as_ref().clone())
+    }
+}
+
+impl Session {
+    /// Charges the buckets, or asks them; `None` if the session has none.
+    pub fn rates<T>(&self, f: impl FnOnce(&mut Rates) -> T) -> Option<T> {
+        self.with(|state| state.rates.as_deref_mut().map(f))
+    }
+
+    /// Buckets that are full are made again when they are needed.
+    pub fn drop_full_rates(&self, now: u32) {
+        self.with(|state| {
+            if state.rates.as_deref().is_some_and(|rates| rates.full_at(now) <= now) {
+                state.rates = None;
+            }
+        });
+    }
+}
+
+impl Node {
+    /// Keeps the buckets of a session in step with the limits, which a reload may change. `local`: it comes from loopback.
+    pub fn follow_rates(&self, session: &Session, local: bool) {
+        let wanted = numbers(&self.limits(), local);
+        let on = wanted.iter().step_by(2).any(|rate| *rate != 0);
+        let made_for = session.rates(|rates| rates.made_for);
+        match made_for {
+            None if !on => return,
+            Some(made_for) if on && made_for == wanted => return,
+            _ => {}
+        }
+        let now = self.seconds();
+        let kept =
+            made_for.is_none().then(|| self.account_rates.find(session.bare().as_str(), now)).flatten();
+        session.with(|state| {
+            let earlier = state.rates.take();
+            if on {
+                let mut rates = Box::new(Rates::new(wanted));
+                if let Some(earlier) = earlier.as_deref().or(kept.as_ref()) {
+                    rates.carry(earlier, now);
+                }
+                state.rates = Some(rates);
+            }
+        });
+    }
+
+    /// Remembers for the account what this session has spent.
+    pub fn keep_rates(&self, session: &Session) {
+        // The account of an anonymous user ends with its session.
+        if !session.flags.has(flags::EPHEMERAL)
+            && let Some(rates) = session.rates(|rates| rates.clone())
+        {
+            self.account_rates.keep(session.bare().as_str(), rates, self.seconds());
+        }
+    }
+}
+
+fn at(second: u32) -> Millis {
+    Millis(u64::from(second) * 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stanza::Element;
+
+    fn rates(set: impl FnOnce(&mut Limits)) -> Rates {
+        let mut limits = Limits::default();
+        set(&mut limits);
+        Rates::new(numbers(&limits, false))
+    }
+    fn head(text: &str) -> Head {
+        let scope = xml::Scope::client();
+        match Element::read(text.as_bytes(), &scope, &Limits::default().stanza()) {
+            Ok(Element::Stanza(head)) => head,
+            _ => panic!("{text}"),
+        }
+    }
+    fn count(rates: &mut Rates, text: &str, now: u32) -> Option<&'static str> {
+        rates.stanza(&head(text), text.as_bytes(), now).err().map(|(class, _)| class)
+    }
+
+    #[test]
+    fn a_debt_is_paid_by_the_second() {
+        let mut rates = rates(|l| {
+            l.bytes_per_second = 100;
+            l.bytes_burst = 300;
+        });
+        assert_eq!(rates.read(300, 5), None);
+        assert_eq!(rates.read(250, 5), Some(("bytes", 8)), "250 bytes at 100 a second");
+        assert_eq!(rates.read(40, 8), None);
+    }
+
+    #[test]
+    fn a_burst_below_the_rate_is_the_rate() {
+        let mut rates = rates(|l| {
+            l.stanzas_per_second = 10;
+            l.stanzas_burst = 1;
+        });
+        for _ in 0..10 {
+            assert_eq!(count(&mut rates, "<message/>", 1), None);
+            assert_eq!(rates.read(10, 1), None);
+        }
+        count(&mut rates, "<message/>", 1);
+        assert_eq!(rates.read(10, 1), Some(("stanzas", 2)));
+    }
+
+    #[test]
+    fn each_class_has_its_own_bucket_and_rfc_6121_4_6_unavailable_presence_always_passes() {
+        let mut rates = rates(|l| {
+            (l.broadcasts_per_minute, l.broadcasts_burst) = (6, 1);
+            (l.directed_per_minute, l.directed_burst) = (60, 1);
+            (l.roster_changes_per_minute, l.roster_changes_burst) = (60, 2);
+        });
+        let set = "<iq type='set' id='1'><query xmlns='jabber:iq:roster'><item jid='a@b'/></query></iq>";
+        let get = "<iq type='get' id='1'><query xmlns='jabber:iq:roster'/></iq>";
+        for (text, now, refused) in [
+            ("<presence/>", 1, None),
+            ("<presence><show>away</show></presence>", 1, Some("presence")),
+            ("<presence type='unavailable'/>", 1, None),
+            ("<presence/>", 10, Some("presence")),
+            ("<presence/>", 11, None),
+            ("<presence to='a@b'/>", 11, None),
+            ("<presence to='a@b'/>", 11, Some("directed")),
+            ("<presence type='unavailable' to='a@b'/>", 11, None),
+            ("<presence to='a@b'/>", 12, None),
+            ("<presence type='subscribe' to='a@b'/>", 12, None),
+            (set, 12, None),
+            (set, 12, Some("roster")),
+            (get, 12, None),
+            ("<message to='a@b'/>", 12, None),
+            (set, 13, None),
+        ] {
+            assert_eq!(count(&mut rates, text, now), refused, "{text} at {now}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_try_again() {
+        let mut rates = rates(|l| (l.broadcasts_per_minute, l.broadcasts_burst) = (2, 1));
+        assert_eq!(count(&mut rates, "<presence/>", 1), None);
+        let (_, error) = rates.stanza(&head("<presence/>"), b"<presence/>", 11).unwrap_err();
+        assert_eq!((error.condition, error.kind), (StanzaCondition::PolicyViolation, ErrorType::Wait));
+        assert_eq!(error.text.as_deref(), Some("too many changes of presence; try again in 20 s"));
+    }
+
+    #[test]
+    fn the_default_rates_let_a_client_join_hundreds_of_rooms_and_slow_a_flood_down() {
+        let mut rates = Rates::new(numbers(&Limits::with_rates(), false));
+        // A client that comes: roster, presence, 300 rooms, a page of history each.
+        for n in 0..600 {
+            let text = if n % 2 == 0 {
+                "<presence to='a@b/c'/>"
+            } else {
+                "<iq type='get' id='1'><x xmlns='urn:x'/></iq>"
+            };
+            assert_eq!(count(&mut rates, text, 1), None);
+            assert_eq!(rates.read(500, 1), None);
+        }
+        for _ in 0..1_000 {
+            count(&mut rates, "<message to='a@b'/>", 1);
+            rates.read(20, 1);
+        }
+        assert!(rates.debt(1).is_some(), "a flood is read more slowly");
+    }
+
+    fn spent(bytes: usize, now: u32) -> Rates {
+        let mut rates = rates(|l| (l.bytes_per_second, l.bytes_burst) = (10, 100));
+        rates.read(bytes, now);
+        rates
+    }
+
+    #[test]
+    fn what_an_account_has_spent_is_kept_until_it_is_there_again() {
+        let kept = AccountRates::default();
+        let find = |now| kept.find("a@x", now).map(|rates| rates.bytes.available(at(now)));
+        kept.keep("a@x", spent(0, 1), 1);
+        assert_eq!(find(1), None, "full buckets need no memory");
+        kept.keep("a@x", spent(60, 1), 1);
+        kept.keep("a@x", spent(20, 1), 1);
+        assert_eq!(
+            (find(1), kept.find("b@x", 1).is_none()),
+            (Some(40), true),
+            "the least of them, and nobody else's"
+        );
+        assert_eq!((find(2), find(6), find(7)), (Some(50), Some(90), None));
+        kept.keep("b@x", spent(1, 7), 7);
+        kept.keep("a@x", spent(150, 7), 7);
+        assert_eq!(kept.find("a@x", 7).unwrap().debt(7), Some(("bytes", 12)), "a debt is kept, too");
+    }
+
+    #[test]
+    fn a_flood_of_accounts_takes_no_more_memory_and_does_not_wash_out_who_spent_most() {
+        let kept = AccountRates::default();
+        kept.keep("a@x", spent(5_000, 1), 1);
+        for n in 0..SHARDS * ACCOUNTS * 2 {
+            kept.keep(&format!("n{n}@x"), spent(50, 1), 1);
+        }
+        assert!(kept.find("a@x", 1).is_some());
+        let accounts = || kept.shards.iter().map(|shard| shard.lock().accounts.len());
+        assert!(accounts().all(|count| count == ACCOUNTS));
+        for n in 0..SHARDS * 100 {
+            kept.keep(&format!("n{n}@x"), spent(1, 60), 60);
+        }
+        assert!(accounts().sum::<usize>() <= SHARDS * 100 + 1, "and it is given back");
+    }
+}

@@ -1,0 +1,96 @@
+//! A full burst with each connection.
+//!
+//! Done: a client floods until its burst is used up, then reconnects and floods on: after closing the stream, after cutting the
+//! connection, by taking its own resource away from itself, under another resource, over TCP,
+//! WebSocket and BOSH; by resuming the stream.
+//!
+//! Rule: RFC 6120 section 13.12 (limits on what an account may send in a given time). A limit that a new connection resets limits
+//! nobody who reconnects; ejabberd's shapers and Prosody's `mod_limits` count by connection.
+//!
+//! Right: the account begins with what it had left, and with its debt; when the time is over it has its burst again. Another user
+//! notices nothing.
+
+use testkit::wire::{Client, Heard, settle};
+use throng_core::Limits;
+
+use crate::support::{Way, alive, enable_resumption, resume};
+
+const BURST: usize = 50;
+
+fn requests(count: usize) -> String {
+    (0..count).map(|n| format!("<iq type='get' id='{n}'><ping xmlns='urn:xmpp:ping'/></iq>")).collect()
+}
+
+/// Sends this and counts the answers that come without the clock going on.
+async fn flood(client: &mut Client, count: usize) -> usize {
+    client.send(requests(count)).await;
+    let mut answers = 0;
+    for _ in 0..4 {
+        settle().await;
+        while let Some(heard) = client.hear_now().await {
+            answers += usize::from(matches!(heard, Heard::Element(seen) if seen.name() == "iq"));
+        }
+    }
+    answers
+}
+
+#[tokio::test]
+async fn reconnecting_does_not_refill_the_burst() {
+    for way in Way::ALL {
+        let mut setup = way.setup();
+        setup.limits = Limits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..Limits::default() };
+        let wire = setup.start();
+        for user in ["mallory", "juliet"] {
+            wire.user(user).await;
+        }
+        let mut mallory = wire.login("mallory", "cellar").await;
+        assert_eq!(
+            flood(&mut mallory, BURST * 2).await,
+            BURST + 1,
+            "{way:?}: a burst, and one that makes the debt"
+        );
+        let mut earlier = Vec::new();
+        for resource in ["cellar", "cellar", "attic", "roof"] {
+            earlier.push(mallory);
+            mallory = wire.login("mallory", resource).await;
+            assert_eq!(flood(&mut mallory, BURST).await, 0, "{way:?}: {resource}");
+            let close = if way == Way::WebSocket {
+                "<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>"
+            } else {
+                "</stream:stream>"
+            };
+            let _ = mallory.try_send(close).await;
+            settle().await;
+        }
+        drop(earlier);
+        let mut juliet = wire.login("juliet", "balcony").await;
+        assert_eq!(flood(&mut juliet, BURST).await, BURST, "{way:?}");
+        alive(&mut juliet).await;
+        drop(mallory);
+        wire.advance(60).await;
+        let mut mallory = wire.login("mallory", "cellar").await;
+        assert_eq!(flood(&mut mallory, BURST).await, BURST, "{way:?}: it is there again");
+    }
+}
+
+#[tokio::test]
+async fn resuming_does_not_refill_the_burst() {
+    let mut setup = Way::Tcp.setup();
+    setup.limits = Limits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..Limits::default() };
+    let wire = setup.start();
+    wire.user("mallory").await;
+    let mut mallory = wire.login("mallory", "cellar").await;
+    let previd = enable_resumption(&mut mallory).await;
+    assert_eq!(flood(&mut mallory, BURST * 2).await, BURST + 1);
+    for _ in 0..3 {
+        drop(mallory);
+        settle().await;
+        let (client, answer) = resume(&wire, "mallory", &previd).await;
+        mallory = client;
+        assert_eq!(answer.name(), "resumed");
+        settle().await;
+        // What was not acknowledged comes again.
+        while mallory.hear_now().await.is_some() {}
+        assert_eq!(flood(&mut mallory, BURST).await, 0);
+    }
+}
