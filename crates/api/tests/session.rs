@@ -64,7 +64,7 @@ async fn nobody_else_signs_in() {
 #[tokio::test]
 async fn guessing_ends_like_it_does_over_xmpp() {
     let world = World::new(&[]).await;
-    let limit = world.engine.node.limits().login_failures_per_pair;
+    let limit = world.engine.node.limits().login_failures_per_address_and_account;
     for _ in 0..limit {
         assert_eq!(world.try_sign_in(ADMIN, "guess").await.status, 401);
     }
@@ -89,7 +89,7 @@ async fn guessing_ends_like_it_does_over_xmpp() {
 #[tokio::test]
 async fn of_guesses_in_parallel_only_as_many_as_the_limit_are_answered() {
     let world = World::new(&[]).await;
-    let limit = world.engine.node.limits().login_failures_per_pair as usize;
+    let limit = world.engine.node.limits().login_failures_per_address_and_account as usize;
     // Eight at a time, since more are told to come again.
     let mut answers = Vec::new();
     for _ in 0..limit / 2 {

@@ -3,7 +3,7 @@
 //!
 //! Four limits, all within `login_window_seconds` from the first failure on:
 //!
-//! * one address, one account: [`Limits::login_failures_per_pair`], for passwords and for tokens apart;
+//! * one address, one account: [`Limits::login_failures_per_address_and_account`], for passwords and for tokens apart;
 //! * one address, all accounts: [`Limits::login_failures_per_address`];
 //! * one address, *how many* accounts: [`Limits::login_accounts_per_address`], against one guess for each account;
 //! * one account, all addresses: [`Limits::login_failures_per_account`], against many addresses.
@@ -178,7 +178,7 @@ impl Tables {
     fn check(&self, limits: &Limits, now: u32, keys: &Keys, token: bool) -> Result<(), Limited> {
         let window = limits.login_window_seconds;
         let of = |key: u64| self.failures(key, now, window).unwrap_or_default();
-        if of(keys.failures).count >= limits.login_failures_per_pair {
+        if of(keys.failures).count >= limits.login_failures_per_address_and_account {
             return Err(Limited::Pair);
         }
         if token || self.is_known(keys.pair) {
@@ -299,7 +299,7 @@ mod tests {
         fn new() -> World {
             let limits = Limits {
                 login_window_seconds: 600,
-                login_failures_per_pair: 3,
+                login_failures_per_address_and_account: 3,
                 login_failures_per_address: 10,
                 login_accounts_per_address: 5,
                 login_failures_per_account: 8,

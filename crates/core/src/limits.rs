@@ -40,25 +40,25 @@ pub struct Limits {
     /// Largest element before authentication.
     pub negotiation_bytes: u32,
     /// Time from connect to a bound resource.
-    pub negotiation_seconds: u32,
+    pub negotiation_timeout_seconds: u32,
     /// Failed authentications on one stream before it is closed (RFC 6120 section 6.4.5 names 2 to 5).
     pub auth_attempts: u8,
     /// Time over which failed logins are counted; see [`crate::guard`].
     pub login_window_seconds: u32,
     /// Failed logins to one account from one address.
-    pub login_failures_per_pair: u32,
+    pub login_failures_per_address_and_account: u32,
     /// Failed logins from one address (IPv6: one /64).
     pub login_failures_per_address: u32,
     /// Accounts that may be failed at from one address; counted within a third or so.
     pub login_accounts_per_address: u32,
     /// Failed logins to one account from addresses that it has not been used from.
     pub login_failures_per_account: u32,
-    /// Silence after which a client is asked for a sign of life.
-    pub idle_seconds: u32,
-    /// Time to answer that question.
-    pub ping_seconds: u32,
-    /// A receiver that does not read for this long is closed.
-    pub blocked_seconds: u32,
+    /// Time without traffic after which a client is pinged.
+    pub idle_ping_seconds: u32,
+    /// Time to answer the ping.
+    pub ping_timeout_seconds: u32,
+    /// Time without progress after which the connection of a client that does not read is closed.
+    pub write_stall_timeout_seconds: u32,
     /// Queue of one session: messages.
     pub queue_message_bytes: u32,
     /// Queue of one session: presence; the oldest is dropped beyond it.
@@ -69,11 +69,11 @@ pub struct Limits {
     pub queue_sender_percent: u32,
     /// What waits for clients that do not take it: in queues of sessions without a connection, along with what these have
     /// not acknowledged, and in queues of more than [`crate::session::budget::FREE_BYTES`].
-    pub waiting_bytes: u32,
+    pub backlog_bytes: u32,
     /// The same for all sessions of one account.
-    pub waiting_bytes_per_account: u32,
+    pub backlog_bytes_per_account: u32,
     /// The same from one sender, in all queues.
-    pub waiting_bytes_per_sender: u32,
+    pub backlog_bytes_per_sender: u32,
     /// Resources of one account at a time.
     pub sessions_per_account: u16,
     /// Contacts of one account.
@@ -81,15 +81,15 @@ pub struct Limits {
     /// Addresses, names and groups of all contacts of one account.
     pub roster_bytes: u32,
     /// Entities that one session may have sent directed presence to.
-    pub directed_presence: u16,
-    /// Longest resource that a client may ask for.
-    pub resource_bytes: u16,
+    pub directed_presence_entities: u16,
+    /// Longest resourcepart that a client may request.
+    pub resourcepart_bytes: u16,
     /// Connections at a time.
     pub connections: u32,
     /// Connections at a time from one address.
     pub connections_per_address: u32,
-    /// Streams that are not authenticated yet.
-    pub half_open: u32,
+    /// Connections that have no session yet.
+    pub unauthenticated_connections: u32,
     /// Stanzas of one session; beyond it the stream is read more slowly. 0: as many as come.
     pub stanzas_per_second: u32,
     /// Of these, how many may come at once; 0: those of ten seconds.
@@ -99,13 +99,13 @@ pub struct Limits {
     /// Of these, how many may come at once; 0: those of ten seconds.
     pub bytes_burst: u32,
     /// Presence of one session to all who may see it; more is refused. 0: as much as comes.
-    pub broadcasts_per_minute: u32,
+    pub presence_broadcasts_per_minute: u32,
     /// Of these, how many may come at once; 0: those of a minute.
-    pub broadcasts_burst: u32,
+    pub presence_broadcasts_burst: u32,
     /// Presence of one session to single entities, likewise.
-    pub directed_per_minute: u32,
+    pub directed_presence_per_minute: u32,
     /// Of these, how many may come at once; 0: those of a minute.
-    pub directed_burst: u32,
+    pub directed_presence_burst: u32,
     /// Changes of the roster and of subscriptions by one session, likewise.
     pub roster_changes_per_minute: u32,
     /// Of these, how many may come at once; 0: those of a minute.
@@ -124,39 +124,39 @@ impl Default for Limits {
         Limits {
             stanza_bytes: 262_144,
             negotiation_bytes: 16_384,
-            negotiation_seconds: 30,
+            negotiation_timeout_seconds: 30,
             auth_attempts: 5,
             login_window_seconds: 600,
-            login_failures_per_pair: 20,
+            login_failures_per_address_and_account: 20,
             login_failures_per_address: 100,
             login_accounts_per_address: 30,
             login_failures_per_account: 100,
-            idle_seconds: 600,
-            ping_seconds: 60,
-            blocked_seconds: 60,
+            idle_ping_seconds: 600,
+            ping_timeout_seconds: 60,
+            write_stall_timeout_seconds: 60,
             queue_message_bytes: 1_048_576,
             queue_presence_bytes: 262_144,
             queue_control_bytes: 2_097_152,
             queue_sender_percent: 50,
-            waiting_bytes: 268_435_456,
-            waiting_bytes_per_account: 4_194_304,
-            waiting_bytes_per_sender: 16_777_216,
+            backlog_bytes: 268_435_456,
+            backlog_bytes_per_account: 4_194_304,
+            backlog_bytes_per_sender: 16_777_216,
             sessions_per_account: 32,
             roster_items: 5_000,
             roster_bytes: 1_048_576,
-            directed_presence: 256,
-            resource_bytes: 512,
+            directed_presence_entities: 256,
+            resourcepart_bytes: 512,
             connections: 1_000_000,
             connections_per_address: 100_000,
-            half_open: 100_000,
+            unauthenticated_connections: 100_000,
             stanzas_per_second: 0,
             stanzas_burst: 0,
             bytes_per_second: 0,
             bytes_burst: 0,
-            broadcasts_per_minute: 0,
-            broadcasts_burst: 0,
-            directed_per_minute: 0,
-            directed_burst: 0,
+            presence_broadcasts_per_minute: 0,
+            presence_broadcasts_burst: 0,
+            directed_presence_per_minute: 0,
+            directed_presence_burst: 0,
             roster_changes_per_minute: 0,
             roster_changes_burst: 0,
             new_connections_per_second: 0,
@@ -175,10 +175,10 @@ impl Limits {
             stanzas_burst: 1_000,
             bytes_per_second: 250_000,
             bytes_burst: 4_000_000,
-            broadcasts_per_minute: 60,
-            broadcasts_burst: 120,
-            directed_per_minute: 240,
-            directed_burst: 1_000,
+            presence_broadcasts_per_minute: 60,
+            presence_broadcasts_burst: 120,
+            directed_presence_per_minute: 240,
+            directed_presence_burst: 1_000,
             roster_changes_per_minute: 240,
             roster_changes_burst: 2_000,
             new_connections_per_second: 50,

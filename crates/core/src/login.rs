@@ -105,7 +105,7 @@ impl Node {
     pub(crate) fn full_address(&self, bare: JidRef<'_>, resource: Option<&str>) -> Result<Jid, StanzaError> {
         let bad = |text: String| StanzaError::new(StanzaCondition::BadRequest).text(text);
         match resource.filter(|r| !r.is_empty()) {
-            Some(r) if r.len() > usize::from(self.limits().resource_bytes) => {
+            Some(r) if r.len() > usize::from(self.limits().resourcepart_bytes) => {
                 return Err(bad("the resource is too long".to_owned()));
             }
             Some(r) => bare.with_resource(r),

@@ -65,7 +65,7 @@ fn round(program: &Program) {
 
 #[test]
 fn they_leave_nothing_behind() {
-    let limits = "[limits]\nlogin_failures_per_address = 1000000\nlogin_failures_per_pair = 1000000\nlogin_failures_per_account = 1000000\n";
+    let limits = "[limits]\nlogin_failures_per_address = 1000000\nlogin_failures_per_address_and_account = 1000000\nlogin_failures_per_account = 1000000\n";
     let program = Program::start("abandon", limits, "");
     assert!(program.get("/metrics").1.contains("\nthrong_connections "), "the gauge has another name");
     round(&program);

@@ -13,7 +13,7 @@ const AT_A_TIME: usize = 300;
 
 #[test]
 fn an_element_costs_no_more_than_its_bytes() {
-    let limits = "[limits]\nlogin_failures_per_address = 1000000\nlogin_failures_per_pair = 1000000\nlogin_failures_per_account = 1000000\n";
+    let limits = "[limits]\nlogin_failures_per_address = 1000000\nlogin_failures_per_address_and_account = 1000000\nlogin_failures_per_account = 1000000\n";
     let program = Program::start("parsing", limits, "");
     let header = "<stream:stream to='localhost' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
     let fill = |piece: &str| piece.repeat(15_000 / piece.len());

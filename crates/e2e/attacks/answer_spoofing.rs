@@ -19,7 +19,7 @@ async fn a_silent_client_is_not_kept_alive_by_others() {
     let (mut mallory, mut victim) = pair(&wire).await;
     let limits = wire.node.limits();
     // The client who answers stays awake.
-    for _ in 0..limits.idle_seconds.div_ceil(30) {
+    for _ in 0..limits.idle_ping_seconds.div_ceil(30) {
         mallory.sync().await;
         wire.advance(30).await;
     }
@@ -34,7 +34,7 @@ async fn a_silent_client_is_not_kept_alive_by_others() {
         }
         settle().await;
     }
-    for _ in 0..=limits.ping_seconds.div_ceil(20) {
+    for _ in 0..=limits.ping_timeout_seconds.div_ceil(20) {
         mallory.sync().await;
         wire.advance(20).await;
     }

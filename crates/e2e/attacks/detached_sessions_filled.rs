@@ -85,7 +85,7 @@ async fn one_sender_holds_no_more_than_its_budget_in_all_of_them() {
     }
     let limits = wire.node.limits().clone();
     let waiting = wire.node.ledger.bytes();
-    let most = u64::from(limits.waiting_bytes_per_sender);
+    let most = u64::from(limits.backlog_bytes_per_sender);
     assert!(waiting <= most && waiting > most / 2, "{waiting}");
     assert_eq!(wire.node.table.sessions(), SESSIONS as usize + 1);
     wire.advance(301).await;
@@ -120,7 +120,7 @@ async fn an_account_holds_no_more_than_its_budget_in_all_its_sessions() {
             assert_eq!(accomplice.sync().await, []);
         }
     }
-    let most = u64::from(wire.node.limits().waiting_bytes_per_account);
+    let most = u64::from(wire.node.limits().backlog_bytes_per_account);
     let waiting = wire.node.ledger.bytes();
     assert!(waiting <= most && waiting > most / 2, "{waiting}");
 }

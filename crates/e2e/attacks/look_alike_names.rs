@@ -18,8 +18,8 @@ use crate::support::Way;
 async fn a_name_that_is_taken_is_taken_in_every_spelling() {
     let options = vec![
         ("registration", "open", Value::Bool(true)),
-        ("registration", "without_tls", Value::Bool(true)),
-        ("registration", "per_address", Value::Int(100_000)),
+        ("registration", "allow_without_tls", Value::Bool(true)),
+        ("registration", "accounts_per_hour_per_address", Value::Int(100_000)),
     ];
     let wire = Setup { options, ..Way::Tcp.setup() }.start();
     wire.user("juliet").await;

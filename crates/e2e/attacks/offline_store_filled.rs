@@ -54,9 +54,9 @@ async fn one_sender_has_a_share_of_it_and_others_have_room() {
 #[tokio::test]
 async fn a_large_message_reaches_its_recipient_while_the_budgets_are_full() {
     let limits = throng_core::Limits {
-        waiting_bytes: 1_000,
-        waiting_bytes_per_account: 1_000,
-        waiting_bytes_per_sender: 1_000,
+        backlog_bytes: 1_000,
+        backlog_bytes_per_account: 1_000,
+        backlog_bytes_per_sender: 1_000,
         ..throng_core::Limits::default()
     };
     let wire = Setup { limits, ..Way::Tcp.setup() }.start();

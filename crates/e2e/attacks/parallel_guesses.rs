@@ -3,7 +3,7 @@
 //! Done: 300 exchanges are begun before any of them is finished; then all proofs, passwords or tokens are sent, 299 of them wrong
 //! and the last one right, with SCRAM, PLAIN (both profiles) and FAST.
 //!
-//! Rule: RFC 6120 section 13.12 leaves limits on guesses to the server; `limits.login_failures_per_pair` is this one's. A limit
+//! Rule: RFC 6120 section 13.12 leaves limits on guesses to the server; `limits.login_failures_per_address_and_account` is this one's. A limit
 //! that is compared when an attempt begins and counted when it ends is none for attempts in parallel.
 //!
 //! Right: as many guesses as the limit are answered, whatever their number and mechanism; all others learn nothing, the right one
@@ -59,10 +59,10 @@ async fn prepared(wire: &Wire, way: &str) -> (Vec<Client>, Vec<String>) {
 #[tokio::test]
 async fn no_more_guesses_in_parallel_are_answered_than_in_a_row() {
     let mut setup = Way::Tcp.setup();
-    setup.policy.plain_without_tls = true;
+    setup.policy.allow_plain_without_tls = true;
     let wire = setup.start();
     wire.user("juliet").await;
-    let limit = wire.node.limits().login_failures_per_pair as usize;
+    let limit = wire.node.limits().login_failures_per_address_and_account as usize;
     for way in ["SCRAM", "PLAIN", "PLAIN of SASL2", "FAST"] {
         let (mut clients, last) = prepared(&wire, way).await;
         for (client, last) in clients.iter_mut().zip(&last) {

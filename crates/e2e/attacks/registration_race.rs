@@ -16,8 +16,8 @@ use crate::support::{Way, ask};
 fn setup() -> Setup {
     let options = vec![
         ("registration", "open", Value::Bool(true)),
-        ("registration", "without_tls", Value::Bool(true)),
-        ("registration", "per_address", Value::Int(100_000)),
+        ("registration", "allow_without_tls", Value::Bool(true)),
+        ("registration", "accounts_per_hour_per_address", Value::Int(100_000)),
     ];
     Setup { options, ..Way::Tcp.setup() }
 }

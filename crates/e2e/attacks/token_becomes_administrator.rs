@@ -14,7 +14,7 @@ use crate::support::Program;
 fn a_token_for_accounts_does_not_reach_an_administrators_account() {
     let program = Program::start(
         "token",
-        "admins = ['boss@localhost', 'juliet@localhost']\n[modules]\nregistration = { open = true, without_tls = true }\n",
+        "admins = ['boss@localhost', 'juliet@localhost']\n[modules]\nregistration = { open = true, allow_without_tls = true }\n",
         "",
     );
     let made = program.good(&["token", "add", "hands", "--scope", "accounts,sessions,read"]);

@@ -20,9 +20,9 @@ const ATTEMPTS: usize = 40;
 #[tokio::test]
 async fn nothing_but_the_secrets_is_read_before_the_proof() {
     let mut setup = Way::Tcp.setup();
-    setup.policy.plain_without_tls = true;
+    setup.policy.allow_plain_without_tls = true;
     // Whoever is over a limit does not even get to the store.
-    setup.limits.login_failures_per_pair = 1_000_000;
+    setup.limits.login_failures_per_address_and_account = 1_000_000;
     setup.limits.login_failures_per_account = 1_000_000;
     let wire = setup.start();
     user_with_large_roster(&wire, "rich").await;

@@ -18,7 +18,7 @@ fn handshake(extra: &str) -> String {
 
 #[test]
 fn pages_that_are_not_listed_get_no_websocket() {
-    let program = Program::start("origin", "[http]\norigins = ['https://chat.example.org']\n", "");
+    let program = Program::start("origin", "[http]\nallowed_origins = ['https://chat.example.org']\n", "");
     for (origin, good) in [
         ("https://chat.example.org", true),
         ("http://localhost", true),

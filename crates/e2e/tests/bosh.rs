@@ -34,7 +34,7 @@ impl Node {
         let [port] = ports::free();
         let mut node = throng_e2e::Node::new(&format!("bosh-{name}"));
         node.configure(&format!(
-            "data_dir = 'data'\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{port}'\nplain_without_tls = true\n{more}"
+            "data_dir = 'data'\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{port}'\nallow_plain_without_tls = true\n{more}"
         ));
         for user in ["romeo", "juliet"] {
             node.add_account(&format!("{user}@localhost"), PASSWORD);
@@ -245,7 +245,7 @@ fn requests_in_the_wrong_order_are_put_right() {
 
 #[test]
 fn sessions_end_in_every_way() {
-    let node = Node::start("end", "[http.bosh]\nmax_wait = 2\nmax_inactivity = 5\n");
+    let node = Node::start("end", "[http.bosh]\nmax_wait_seconds = 2\nmax_inactivity_seconds = 5\n");
     // By its own wish: the older request is told.
     let mut romeo = node.client("romeo");
     let held = romeo.next("", "");

@@ -53,7 +53,7 @@ impl Node {
     /// The same with STARTTLS on the port for clients `off`, `optional` or `required`.
     fn configure_with(&self, starttls: &str, more: &str) {
         let text = format!(
-            "domains = ['{DOMAIN}', 'other.test']\ndata_dir = 'data'\n{}\n{more}",
+            "hosts = ['{DOMAIN}', 'other.test']\ndata_dir = 'data'\n{}\n{more}",
             ["c2s", "c2s-tls", "http"]
                 .iter()
                 .zip([self.port, self.tls, self.http])
@@ -235,7 +235,10 @@ fn check_lists_all_mistakes_and_usage_is_2() {
     );
     let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, node.port)).expect("the port");
     let port = node.port.to_string();
-    told("[tls]\ncertificate = 'none.pem'\nkey = 'none.pem'\n", &["2 things", "none.pem", &port]);
+    told(
+        "[[tls.certificates]]\ncertificate = 'none.pem'\nkey = 'none.pem'\n",
+        &["2 things", "none.pem", &port],
+    );
     node.configure("[limits]\nstanza_byte = 100000\n");
     let bad = check(&node);
     assert!(
@@ -357,7 +360,7 @@ fn shows(node: &Node, domain: &str, certificate: &[u8]) -> bool {
 fn certificates_go_by_domain_and_are_read_again_when_replaced() {
     let mut node = Node::new(
         "tls",
-        "[tls]\ncertificate = 'one.pem'\nkey = 'one-key.pem'\n[[tls.more]]\ncertificate = 'two.pem'\nkey = 'two-key.pem'\n",
+        "[[tls.certificates]]\ncertificate = 'one.pem'\nkey = 'one-key.pem'\n[[tls.certificates]]\ncertificate = 'two.pem'\nkey = 'two-key.pem'\n",
     );
     let one = certify(&node.folder, "one", DOMAIN);
     let two = certify(&node.folder, "two", "other.test");

@@ -32,8 +32,8 @@ fn node(name: &str) -> Node {
 fn configuration(more: &str) -> String {
     let [port, http] = ports::free();
     format!(
-        "domains = ['{DOMAIN}']\nadmins = ['boss@{DOMAIN}']\ndata_dir = 'data'\n{more}\
-         [auth]\niterations = 4096\n\
+        "hosts = ['{DOMAIN}']\nadmins = ['boss@{DOMAIN}']\ndata_dir = 'data'\n{more}\
+         [auth]\nscram_iterations = 4096\n\
          [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\n\
          [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
     )
@@ -223,16 +223,36 @@ fn check_writes_nothing() {
 }
 
 #[test]
+fn check_and_serve_refuse_renamed_keys_with_their_new_names() {
+    let node = node("renamed");
+    node.configure("[limits]\nhalf_open = 5\n[modules]\nlast = false\n[modules.offline]\nlimit = 9\n");
+    for command in ["check", "serve"] {
+        let mut program = node.program(&[command, "--config", "throng.toml"]);
+        let output = program.env("THRONG__LIMITS__BLOCKED_SECONDS", "5").output().expect("throng");
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{command}: {text}");
+        for part in [
+            "throng.toml:2:1: [limits] half_open has been renamed to unauthenticated_connections",
+            "throng.toml:4:1: [modules] last has been renamed to last_activity",
+            "throng.toml:6:1: [modules.offline] limit has been renamed to max_messages",
+            "THRONG__LIMITS__BLOCKED_SECONDS: [limits] blocked_seconds has been renamed to write_stall_timeout_seconds",
+        ] {
+            assert!(text.contains(part), "{command}: {part} is missing in {text}");
+        }
+    }
+}
+
+#[test]
 fn check_names_all_mistakes_by_line_and_column() {
     let node = node("lines");
     node.configure(
-        "domain = 'a.org'\n[limits]\nstanza_bytes = 'x'\n\n[modules]\n  ofline = true\nping = maybe\n",
+        "host = 'a.org'\n[limits]\nstanza_bytes = 'x'\n\n[modules]\n  ofline = true\nping = maybe\n",
     );
     let output = node.run(&["check"]);
     let text = said(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     for part in [
-        "throng.toml:1:1: domain must be a section: [domain]; did you mean \"domains\"?",
+        "throng.toml:1:1: host must be a section: [host]; did you mean \"hosts\"?",
         "throng.toml:3:1: [limits] stanza_bytes must be",
         "throng.toml:6:3: unknown module \"ofline\" under [modules]; did you mean \"offline\"?",
         "throng.toml:7:1: modules.ping is true, false or a table of options",

@@ -14,7 +14,7 @@ fn wire(options: &[(&'static str, Value)], tls: TlsPolicy) -> Wire {
     Setup { features: ALL.to_vec(), options, policy, ..default }.start()
 }
 fn open() -> Wire {
-    wire(&[("open", Value::Bool(true)), ("without_tls", Value::Bool(true))], TlsPolicy::Optional)
+    wire(&[("open", Value::Bool(true)), ("allow_without_tls", Value::Bool(true))], TlsPolicy::Optional)
 }
 const GET: &str = "<iq type='get' id='reg1'><query xmlns='jabber:iq:register'/></iq>";
 

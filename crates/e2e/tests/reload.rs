@@ -46,7 +46,7 @@ impl Node {
         let Node { port, http, .. } = self;
         self.node.configure(&format!(
             "data_dir = 'data'\n{more}\n[[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\ntls = 'off'\n\
-             plain_without_tls = true\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
+             allow_plain_without_tls = true\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
         ));
     }
     fn reload(&self) -> String {
@@ -140,26 +140,26 @@ fn base64(bytes: &[u8]) -> String {
 
 #[test]
 fn a_reload_reaches_live_sessions_and_says_what_needs_a_restart() {
-    let both = "domains = ['a.test', 'b.test']\n";
+    let both = "hosts = ['a.test', 'b.test']\n";
     let node = Node::start("reload", both, &["romeo@a.test", "juliet@b.test"]);
     let mut romeo = Client::login(&node, "romeo@a.test");
     let mut juliet = Client::login(&node, "juliet@b.test");
     assert!(romeo.asks_time("a.test") && juliet.asks_time("b.test"));
 
     // One domain without a module.
-    node.configure(&format!("{both}[domain.'b.test'.modules]\ntime = false\n"));
-    assert_eq!(node.reload(), "applied: modules of b.test: time\n");
+    node.configure(&format!("{both}[host.'b.test'.modules]\nentity_time = false\n"));
+    assert_eq!(node.reload(), "applied: modules of b.test: entity_time\n");
     assert!(romeo.asks_time("a.test") && !juliet.asks_time("b.test"));
 
     // A domain goes, another comes; one thing has to wait.
     node.configure(
-        "domains = ['a.test', 'c.test']\nadmins = ['romeo@a.test']\n[storage]\npool_size = 5\n\
-         [limits]\nidle_seconds = 300\n[log]\nlevel = 'debug'\n",
+        "hosts = ['a.test', 'c.test']\nadmins = ['romeo@a.test']\n[storage]\npool_size = 5\n\
+         [limits]\nidle_ping_seconds = 300\n[log]\nlevel = 'debug'\n",
     );
     let said = node.reload();
     for line in [
         "applied: log level debug",
-        "applied: limits: idle_seconds",
+        "applied: limits: idle_ping_seconds",
         "applied: administrators romeo@a.test",
         "applied: domain c.test is served",
         "applied: domain b.test is gone",
@@ -181,10 +181,10 @@ fn a_reload_reaches_live_sessions_and_says_what_needs_a_restart() {
 
 #[test]
 fn a_file_that_is_wrong_changes_nothing() {
-    let node = Node::start("wrong", "domains = ['a.test']\n", &["romeo@a.test"]);
+    let node = Node::start("wrong", "hosts = ['a.test']\n", &["romeo@a.test"]);
     let mut romeo = Client::login(&node, "romeo@a.test");
     node.configure(
-        "domains = ['a.test']\nadmin = 3\n[log]\nlevel = 'debug'\n[modules]\ntime = false\n[limits]\nidle = 5\n",
+        "hosts = ['a.test']\nadmin = 3\n[log]\nlevel = 'debug'\n[modules]\nentity_time = false\n[limits]\nidle = 5\n",
     );
     let output = node.run(&["reload"]);
     assert_eq!(output.status.code(), Some(1));
@@ -194,7 +194,7 @@ fn a_file_that_is_wrong_changes_nothing() {
     }
     assert!(romeo.asks_time("a.test"));
     // Not even TOML.
-    fs::write(node.folder.join("throng.toml"), "data_dir = 'data'\ndomains = [").expect("a file");
+    fs::write(node.folder.join("throng.toml"), "data_dir = 'data'\nhosts = [").expect("a file");
     let output = node.run(&["reload"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("not valid TOML"), "{}", said(&output));
@@ -206,12 +206,12 @@ fn a_file_that_is_wrong_changes_nothing() {
 
 #[test]
 fn sighup_changes_logins_for_those_who_come_and_leaves_those_who_are_there() {
-    let node = Node::start("hup", "domains = ['a.test', 'b.test']\n", &["romeo@a.test"]);
+    let node = Node::start("hup", "hosts = ['a.test', 'b.test']\n", &["romeo@a.test"]);
     let mut romeo = Client::login(&node, "romeo@a.test");
     let offers =
         |domain: &str| Client::open(&node, domain).until("</stream:features>").contains("<mechanism>PLAIN<");
     assert!(offers("a.test") && offers("b.test"));
-    node.configure("domains = ['a.test', 'b.test']\n[domain.'a.test'.auth]\nmechanisms = ['SCRAM-SHA-1']\n");
+    node.configure("hosts = ['a.test', 'b.test']\n[host.'a.test'.auth]\nmechanisms = ['SCRAM-SHA-1']\n");
     node.hang_up();
     node.logged("logins of a.test");
     assert!(!offers("a.test") && offers("b.test"));
@@ -221,7 +221,7 @@ fn sighup_changes_logins_for_those_who_come_and_leaves_those_who_are_there() {
 #[test]
 fn nothing_is_lost_or_doubled_while_reloads_go_on() {
     const MESSAGES: u32 = 400;
-    let node = Node::start("traffic", "domains = ['a.test']\n", &["romeo@a.test", "juliet@a.test"]);
+    let node = Node::start("traffic", "hosts = ['a.test']\n", &["romeo@a.test", "juliet@a.test"]);
     let mut romeo = Client::login(&node, "romeo@a.test");
     let mut juliet = Client::login(&node, "juliet@a.test");
     let sender = std::thread::spawn(move || {
@@ -240,7 +240,7 @@ fn nothing_is_lost_or_doubled_while_reloads_go_on() {
     for round in 0..12 {
         let limit = 5000 + round;
         node.configure(&format!(
-            "domains = ['a.test']\n[modules.offline]\nlimit = {limit}\n[limits]\nidle_seconds = {}\n",
+            "hosts = ['a.test']\n[modules.offline]\nmax_messages = {limit}\n[limits]\nidle_ping_seconds = {}\n",
             200 + round
         ));
         node.reload();
@@ -265,7 +265,7 @@ fn nothing_is_lost_or_doubled_while_reloads_go_on() {
 
 #[test]
 fn an_operator_sees_what_goes_on() {
-    let node = Node::start("top", "domains = ['a.test']\n", &["romeo@a.test"]);
+    let node = Node::start("top", "hosts = ['a.test']\n", &["romeo@a.test"]);
     let mut romeo = Client::login(&node, "romeo@a.test");
     romeo.send("<presence/>");
     assert!(romeo.asks_time("a.test"));

@@ -29,7 +29,7 @@ use xml::Ns;
 
 /// Claims that are not the client's to make.
 pub static FEATURE: Feature = Feature {
-    name: "claims",
+    name: "anti_spoofing",
     summary: "Removes from what clients send what only servers and rooms may say: delays, occupants and archive results of others.",
     specs: &[Spec { name: "XEP-0203", title: "Delayed Delivery", version: "2.0", left_out: "" }],
     build,

@@ -9,7 +9,7 @@ use throng_core::feature::{Builder, Feature, Kind, OptionSpec, Spec, Value};
 
 /// Contact Addresses for XMPP Services.
 pub static FEATURE: Feature = Feature {
-    name: "contact",
+    name: "contact_info",
     summary: "Tells whom to write to about the service.",
     specs: &[
         Spec {

@@ -54,7 +54,7 @@ pub fn xeps() -> String {
 pub fn config() -> String {
     let mut out = format!(
         "{GENERATED}# Modules\n\nA module is switched by its name, or configured by a table of that name:\n\n\
-         ```toml\n[modules]\nversion = false\n\n[modules.offline]\nlimit = 200\n```\n\nA table switches its module on \
+         ```toml\n[modules]\nsoftware_version = false\n\n[modules.offline]\nmax_messages = 200\n```\n\nA table switches its module on \
          unless it says `enabled = false`.\n"
     );
     for feature in ALL {

@@ -7,7 +7,7 @@ use throng_core::feature::{Feature, Kind, OptionSpec, Spec, Value};
 
 /// Fast Authentication Streamlining Tokens.
 pub static FEATURE: Feature = Feature {
-    name: "fast",
+    name: "fast_tokens",
     summary: "Lets clients that have logged in come back with a token, in one round trip. Works with `sasl2` only.",
     specs: &[Spec {
         name: "XEP-0484",
@@ -29,7 +29,7 @@ pub static FEATURE: Feature = Feature {
             doc: "Age in hours from which a token is replaced when it is used.",
         },
         OptionSpec {
-            key: "clients",
+            key: "max_clients_per_account",
             kind: Kind::Int(1, 64),
             default: Value::Int(32),
             doc: "Clients of one account that may have tokens; the one that got its last token first loses it.",

@@ -23,7 +23,7 @@ use xml::Ns;
 
 /// Last Activity.
 pub static FEATURE: Feature = Feature {
-    name: "last",
+    name: "last_activity",
     summary: "Tells those who may know when a user was last there, and how long the server has been running.",
     specs: &[Spec { name: "XEP-0012", title: "Last Activity", version: "2.0", left_out: "" }],
     disco: &[Disco::Server(Ns::LastActivity.as_str()), Disco::Account(Ns::LastActivity.as_str())],

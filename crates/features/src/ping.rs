@@ -30,7 +30,7 @@ pub static FEATURE: Feature = Feature {
         key: "idle_probe",
         kind: Kind::Bool,
         default: Value::Bool(true),
-        doc: "Ping clients that have been silent for `limits.idle_seconds` and close streams that do not answer.",
+        doc: "Ping clients that have been silent for `limits.idle_ping_seconds` and close streams that do not answer.",
     }],
     build,
     ..Feature::EMPTY

@@ -20,20 +20,20 @@ use xml::{Limits, Node, Ns, Writer};
 
 /// Private XML Storage.
 pub static FEATURE: Feature = Feature {
-    name: "private",
+    name: "private_storage",
     summary: "Keeps small pieces of XML for clients, such as bookmarks and notes.",
     specs: &[Spec { name: "XEP-0049", title: "Private XML Storage", version: "1.2", left_out: "" }],
     disco: &[Disco::Server(Ns::Private.as_str()), Disco::Account(Ns::Private.as_str())],
     iq: &[OWN_GET, OWN_SET, OTHER_GET, OTHER_SET, SERVER_GET, SERVER_SET],
     options: &[
         OptionSpec {
-            key: "entries",
+            key: "max_entries",
             kind: Kind::Int(1, 10_000),
             default: Value::Int(128),
             doc: "How many values one account may keep, each with its own name and namespace.",
         },
         OptionSpec {
-            key: "bytes",
+            key: "max_bytes",
             kind: Kind::Int(1_024, 16_777_216),
             default: Value::Int(131_072),
             doc: "How much one account may keep, in bytes.",
@@ -52,7 +52,7 @@ const SERVER_SET: IqKey = IqKey::set(Target::Server, Ns::Private, "query");
 
 fn build(builder: &mut Builder<'_>) {
     let bounded = |key| u32::try_from(builder.options.int(key)).unwrap_or(u32::MAX);
-    let limits = PrivateLimits { entries: bounded("entries"), bytes: bounded("bytes") };
+    let limits = PrivateLimits { entries: bounded("max_entries"), bytes: bounded("max_bytes") };
     builder.iq(OWN_GET, |r: &mut IqRequest<'_>| get(r).unwrap_or_else(IqFlow::error));
     builder.iq(OWN_SET, move |r: &mut IqRequest<'_>| set(r, limits).unwrap_or_else(IqFlow::error));
     for key in [OTHER_GET, OTHER_SET, SERVER_GET, SERVER_SET] {

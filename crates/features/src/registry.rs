@@ -340,17 +340,17 @@ mod tests {
     #[test]
     fn modules_are_switched_and_configured() {
         let enabled = enable(&config(&[
-            ("time", ModuleConfig::Switch(false)),
+            ("entity_time", ModuleConfig::Switch(false)),
             ("ping", options(&[("idle_probe", Value::Bool(false))])),
-            ("version", options(&[("enabled", Value::Bool(false)), ("show_os", Value::Bool(true))])),
-            ("offline", options(&[("limit", Value::Int(7))])),
+            ("software_version", options(&[("enabled", Value::Bool(false)), ("show_os", Value::Bool(true))])),
+            ("offline", options(&[("max_messages", Value::Int(7))])),
         ]))
         .unwrap();
         let of = |name: &str| enabled.iter().find(|e| e.feature.name == name);
-        assert!(of("time").is_none() && of("version").is_none());
+        assert!(of("entity_time").is_none() && of("software_version").is_none());
         assert!(!of("ping").unwrap().options.bool("idle_probe"));
         let offline = &of("offline").unwrap().options;
-        assert_eq!((offline.int("limit"), offline.int("expiry_days")), (7, 0));
+        assert_eq!((offline.int("max_messages"), offline.int("expiry_days")), (7, 0));
     }
 
     #[test]
@@ -362,12 +362,12 @@ mod tests {
         );
         assert_eq!(refused(&[("quantum", on)]), "unknown module \"quantum\" under [modules]");
         assert_eq!(
-            refused(&[("offline", options(&[("limits", Value::Int(1))]))]),
-            "modules.offline: unknown option \"limits\"; did you mean \"limit\"?"
+            refused(&[("offline", options(&[("max_mesages", Value::Int(1))]))]),
+            "modules.offline: unknown option \"max_mesages\"; did you mean \"max_messages\"?"
         );
         assert_eq!(
-            refused(&[("offline", options(&[("limit", Value::Int(-1))]))]),
-            "modules.offline: \"limit\" must be between 0 and 1000000"
+            refused(&[("offline", options(&[("max_messages", Value::Int(-1))]))]),
+            "modules.offline: \"max_messages\" must be between 0 and 1000000"
         );
         assert_eq!(
             refused(&[("ping", options(&[("enabled", Value::Int(1))]))]),

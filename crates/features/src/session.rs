@@ -14,7 +14,7 @@ use xml::Ns;
 
 /// Session establishment of RFC 3921.
 pub static FEATURE: Feature = Feature {
-    name: "session",
+    name: "legacy_session",
     summary: "Answers the session request of clients older than RFC 6121.",
     specs: &[Spec {
         name: "RFC 3921",

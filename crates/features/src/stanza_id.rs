@@ -35,7 +35,7 @@ pub static FEATURE: Feature = Feature {
     }],
     disco: &[Disco::Server(Ns::StanzaId.as_str()), Disco::Account(Ns::StanzaId.as_str())],
     options: &[OptionSpec {
-        key: "assign",
+        key: "assign_ids",
         kind: Kind::Bool,
         default: Value::Bool(true),
         doc: "Give ids; forged ones are removed in any case.",
@@ -55,7 +55,7 @@ fn build(builder: &mut Builder<'_>) {
     builder.incoming(Phase::Stamp, claims, |ctx: &mut IncomingCtx<'_>| {
         strip(ctx.frame, ctx.node, ctx.to.bare())
     });
-    if builder.options.bool("assign") {
+    if builder.options.bool("assign_ids") {
         builder.incoming(Phase::Stamp, Interest::kinds(STAMPED), |ctx: &mut IncomingCtx<'_>| {
             let head = ctx.frame.head();
             if head.has_body || !head.payloads().contains(Ns::Chatstates) {
@@ -153,7 +153,7 @@ mod tests {
 
     fn engine(assign: bool) -> (Engine, Client, Client) {
         let mut options = Options::defaults(FEATURE.options);
-        options.set(FEATURE.options, "assign", Value::Bool(assign)).unwrap();
+        options.set(FEATURE.options, "assign_ids", Value::Bool(assign)).unwrap();
         let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
         engine.user("romeo@example.net");
         engine.user("juliet");

@@ -30,7 +30,7 @@ pub static FEATURE: Feature = Feature {
     iq: &[KEY],
     options: &[
         OptionSpec {
-            key: "open",
+            key: "public",
             kind: Kind::Texts,
             default: Value::Texts(Vec::new()),
             doc: "Figures that every user of this server may see, such as `time/uptime`.",
@@ -73,7 +73,7 @@ struct Rights {
 
 fn build(builder: &mut Builder<'_>) {
     let set = |key: &str| builder.options.texts(key).iter().cloned().collect();
-    let rights = Arc::new(Rights { open: set("open"), readers: set("readers") });
+    let rights = Arc::new(Rights { open: set("public"), readers: set("readers") });
     builder
         .iq(KEY, move |request: &mut IqRequest<'_>| answer(&rights, request).unwrap_or_else(IqFlow::error));
 }
@@ -182,7 +182,7 @@ mod tests {
     fn engine(open: &[&str]) -> (Engine, Client, Client) {
         let mut options = Options::defaults(FEATURE.options);
         let texts = |list: &[&str]| Value::Texts(list.iter().map(|t| (*t).to_owned()).collect());
-        options.set(FEATURE.options, "open", texts(open)).unwrap();
+        options.set(FEATURE.options, "public", texts(open)).unwrap();
         options.set(FEATURE.options, "readers", texts(&["nurse@example.com"])).unwrap();
         let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
         for user in ["admin", "romeo", "nurse", "paris@example.net"] {

@@ -12,7 +12,7 @@ use xml::Ns;
 
 /// Entity Time.
 pub static FEATURE: Feature = Feature {
-    name: "time",
+    name: "entity_time",
     summary: "Tells the server's time.",
     specs: &[Spec {
         name: "XEP-0202",

@@ -11,7 +11,7 @@ use xml::Ns;
 
 /// Software Version.
 pub static FEATURE: Feature = Feature {
-    name: "version",
+    name: "software_version",
     summary: "Tells name and version of the software.",
     specs: &[Spec { name: "XEP-0092", title: "Software Version", version: "1.1", left_out: "" }],
     disco: &[Disco::Server(Ns::Version.as_str())],

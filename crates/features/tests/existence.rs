@@ -72,7 +72,8 @@ fn an_account_that_may_not_be_known_answers_every_request_like_a_missing_one() {
 fn rfc_6121_section_8_5_3_1_a_domain_may_choose_to_deliver_requests_to_full_addresses() {
     let mut modules = BTreeMap::new();
     for deliver in [false, true] {
-        let options = [("iq_without_subscription".to_owned(), throng_core::feature::Value::Bool(deliver))];
+        let options =
+            [("allow_iq_without_subscription".to_owned(), throng_core::feature::Value::Bool(deliver))];
         modules.insert("presence".to_owned(), ModuleConfig::Options(options.into()));
         let engine = engine(modules.clone());
         let (romeo, online) = (engine.connect("romeo", "orchard"), engine.connect("online", "here"));

@@ -26,7 +26,7 @@ fn a_connected_session_follows_each_reload() {
     };
     assert!(ask().contains("type='result'"));
     for round in 0..3 {
-        assert_eq!(engine.reload(&ALL, &modules(&[("time", false)])), 0);
+        assert_eq!(engine.reload(&ALL, &modules(&[("entity_time", false)])), 0);
         assert!(ask().contains("<service-unavailable"), "round {round}");
         assert_eq!(engine.reload(&ALL, &modules(&[])), 0);
         assert!(ask().contains("type='result'"), "round {round}");

@@ -35,7 +35,7 @@ async fn run(config: &Config, command: Account) -> Result<()> {
         None => {
             // Before a database is made for it.
             if let Some(jid) = command.jid() {
-                admin::account(jid, &config.domains)?;
+                admin::account(jid, &config.hosts)?;
             }
             Way::Database(Stopped::open(config, create).await?)
         }
@@ -150,8 +150,8 @@ impl Stopped {
         let database = wire::open_database(config, &tasks, create).await?;
         let admin = Admin {
             stores: database.stores(),
-            domains: config.domains.clone(),
-            keys: crate::passwords::Keys::new(config.iterations),
+            domains: config.hosts.clone(),
+            keys: crate::passwords::Keys::new(config.scram_iterations),
             tokens: Arc::new(api::auth::tokens::Tokens::new(database.stores().settings)),
             config: config.path.clone(),
             running: None,
@@ -169,7 +169,7 @@ pub(crate) fn whole(path: &Path) -> String {
 pub(crate) async fn without_account(config: &Config, stores: &store::Stores) -> Vec<Jid> {
     let mut missing = Vec::new();
     for jid in config.admins.iter().filter_map(|admin| Jid::parse(admin).ok()) {
-        let served = config.domains.iter().any(|domain| domain == jid.domain());
+        let served = config.hosts.iter().any(|domain| domain == jid.domain());
         if served && matches!(stores.accounts.show(jid.as_ref()).await, Ok(None)) {
             missing.push(jid);
         }

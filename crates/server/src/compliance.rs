@@ -87,7 +87,7 @@ type Provided = Result<String, String>;
 pub(crate) fn report(config: &Config) -> Result<Vec<String>> {
     let mut lines = vec!["XEP-0479 XMPP Compliance Suites 2023, version 0.1.0, for servers".to_owned()];
     let mut seen: BTreeMap<Vec<String>, Vec<&str>> = BTreeMap::new();
-    for domain in &config.domains {
+    for domain in &config.hosts {
         let enabled = features::registry::enable(&config.modules_of(domain)).map_err(|e| anyhow!("{e}"))?;
         seen.entry(suites(config, &enabled)).or_default().push(domain);
     }
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn domains_that_differ_are_reported_apart() {
-        let all = lines("domains = ['a.org', 'b.org', 'c.org']\n[domain.'b.org'.modules]\ncaps = false\n");
+        let all = lines("hosts = ['a.org', 'b.org', 'c.org']\n[host.'b.org'.modules]\ncaps = false\n");
         let heads: Vec<_> = all.iter().filter(|l| l.contains(".org")).map(String::as_str).collect();
         assert!(heads.len() == 2 && heads.contains(&"a.org, c.org") && heads.contains(&"b.org"), "{heads:?}");
     }

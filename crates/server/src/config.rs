@@ -11,6 +11,7 @@ mod limits;
 mod listen;
 mod modules;
 pub(crate) mod reader;
+mod renamed;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,7 @@ use throng_core::Limits;
 pub(crate) use http::Http;
 pub(crate) use limits::changed as changed_limits;
 pub(crate) use listen::{Listen, Tls};
-pub(crate) use modules::{Domain, Modules};
+pub(crate) use modules::{HostConfig, Modules};
 use reader::{Faults, Section};
 use source::Source;
 
@@ -39,9 +40,10 @@ pub(crate) struct Log {
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
-    pub(crate) domains: Vec<String>,
-    /// What single domains have of their own; all of them are in `domains`.
-    pub(crate) own: BTreeMap<String, Domain>,
+    /// Domains of the virtual hosts; the first is the default.
+    pub(crate) hosts: Vec<String>,
+    /// Settings of single hosts; all of them are in `hosts`.
+    pub(crate) host: BTreeMap<String, HostConfig>,
     pub(crate) admins: Vec<String>,
     pub(crate) data_dir: PathBuf,
     pub(crate) storage_url: String,
@@ -50,7 +52,7 @@ pub(crate) struct Config {
     pub(crate) http: Http,
     pub(crate) auth: Auth,
     pub(crate) tls: Tls,
-    pub(crate) iterations: u32,
+    pub(crate) scram_iterations: u32,
     pub(crate) limits: Limits,
     /// For all domains; see [`Config::modules_of`].
     pub(crate) modules: Modules,
@@ -84,11 +86,12 @@ impl Config {
         Ok(Path::new(data_dir).join("throng.sock"))
     }
 
-    fn from_table(table: toml::Table, source: Source) -> Result<Config> {
+    fn from_table(mut table: toml::Table, mut source: Source) -> Result<Config> {
+        renamed::refuse(&mut table, &mut source);
         let faults = Faults::new(source);
         let mut root = Section::root(table, &faults);
-        let domains = served(&mut root);
-        let first = domains.first().cloned().unwrap_or_default();
+        let hosts = served(&mut root);
+        let first = hosts.first().cloned().unwrap_or_default();
         let admins = root.texts("admins").unwrap_or_else(|| vec![format!("admin@{first}")]);
         for (number, admin) in admins.iter().enumerate() {
             let jid = jid::Jid::parse(admin).ok();
@@ -112,8 +115,8 @@ impl Config {
                 "[auth] url is not supported by this version; accounts live in [storage]. Remove the key",
             );
         }
-        let iterations = section.int("iterations", 4096, 1_000_000);
-        let iterations = iterations.unwrap_or(i64::from(sasl::DEFAULT_ITERATIONS)) as u32;
+        let scram_iterations = section.int("scram_iterations", 4096, 1_000_000);
+        let scram_iterations = scram_iterations.unwrap_or(i64::from(sasl::DEFAULT_ITERATIONS)) as u32;
         let auth = listen::auth(&mut section, listen::default_auth());
         section.finish();
 
@@ -129,7 +132,7 @@ impl Config {
         let http = http::http(root.section("http"), &limits);
         http::agree(&http, &listen, &faults);
         let modules = modules::modules(&mut root);
-        let own = modules::domains(&mut root, &domains, auth);
+        let host = modules::hosts(&mut root, &hosts, auth);
         let mut log = root.section("log");
         let level = log.text("level").unwrap_or_else(|| "info".to_owned());
         faults.note(&log.path("level"), crate::logs::filter(&level));
@@ -138,8 +141,8 @@ impl Config {
         root.finish();
         faults.settle()?;
         Ok(Config {
-            domains,
-            own,
+            hosts,
+            host,
             admins,
             data_dir,
             storage_url,
@@ -148,7 +151,7 @@ impl Config {
             http,
             auth,
             tls,
-            iterations,
+            scram_iterations,
             limits,
             modules,
             log: Log { level, json },
@@ -158,7 +161,7 @@ impl Config {
 
     /// The default domain.
     pub(crate) fn domain(&self) -> &str {
-        self.domains.first().map_or("localhost", String::as_str)
+        self.hosts.first().map_or("localhost", String::as_str)
     }
     /// The admin socket of a node with this configuration.
     pub(crate) fn socket(&self) -> PathBuf {
@@ -166,7 +169,7 @@ impl Config {
     }
     /// The modules of one domain.
     pub(crate) fn modules_of(&self, domain: &str) -> Modules {
-        match self.own.get(domain) {
+        match self.host.get(domain) {
             Some(own) => modules::merge(&self.modules, &own.modules),
             None => self.modules.clone(),
         }
@@ -175,11 +178,11 @@ impl Config {
     pub(crate) fn policy(&self, listen: &Listen) -> Policy {
         Policy {
             tls: listen.tls,
-            plain_without_tls: listen.plain_without_tls,
-            anonymous: self.auth.anonymous,
+            allow_plain_without_tls: listen.allow_plain_without_tls,
+            allow_anonymous: self.auth.allow_anonymous,
             mechanisms: self.auth.mechanisms,
-            iterations: self.iterations,
-            domains: self.own.iter().map(|(name, own)| (name.clone(), own.auth)).collect(),
+            scram_iterations: self.scram_iterations,
+            domains: self.host.iter().map(|(name, own)| (name.clone(), own.auth)).collect(),
         }
     }
 }
@@ -194,15 +197,15 @@ fn read(path: Option<&Path>) -> Result<String> {
 /// The virtual hosts, normalised.
 fn served(root: &mut Section) -> Vec<String> {
     let mut domains = Vec::new();
-    let all = root.texts("domains").unwrap_or_else(|| vec!["localhost".to_owned()]);
+    let all = root.texts("hosts").unwrap_or_else(|| vec!["localhost".to_owned()]);
     if all.is_empty() {
-        root.fault("domains", "domains is empty; name at least one domain");
+        root.fault("hosts", "hosts is empty; name at least one domain");
     }
     for (number, written) in all.into_iter().enumerate() {
         match jid::Jid::parse(&written).ok().filter(|j| j.as_ref().is_domain()) {
             Some(parsed) => domains.push(parsed.to_string()),
             None => {
-                root.fault_at("domains", number, format!("\"{written}\" in domains is not a domain"));
+                root.fault_at("hosts", number, format!("\"{written}\" in hosts is not a domain"));
             }
         }
     }

@@ -271,7 +271,7 @@ impl Running {
             node.set_admins(admins);
             report.applied.push(format!("administrators {}", new.admins.join(", ")));
         }
-        self.wired.keys.set_iterations(new.iterations);
+        self.wired.keys.set_iterations(new.scram_iterations);
         logins(old, &new, &mut report);
         if old.http != new.http {
             self.web.change(&new.http);
@@ -299,7 +299,7 @@ impl Running {
     fn hosts(&self, old: &Config, new: &Config) -> Result<(Hosts, Vec<String>)> {
         let mut hosts = Hosts::new();
         let mut rebuilt = Vec::new();
-        for domain in &new.domains {
+        for domain in &new.hosts {
             let modules = new.modules_of(domain);
             let known = self.wired.node.host(domain);
             let same_modules = modules == old.modules_of(domain);
@@ -326,7 +326,7 @@ impl Running {
         loaded: Option<&Arc<net::tls::Config>>,
         report: &mut Report,
     ) -> Result<Certificates> {
-        let same = old.tls == new.tls && old.domains == new.domains;
+        let same = old.tls == new.tls && old.hosts == new.hosts;
         let tls = match loaded {
             Some(tls) if same => {
                 match tls.reload() {
@@ -434,14 +434,14 @@ fn in_effect(old: &Config, file: Config) -> Config {
 }
 
 fn logins(old: &Config, new: &Config, report: &mut Report) {
-    if old.iterations != new.iterations {
-        report.applied.push(format!("{} iterations for new passwords", new.iterations));
+    if old.scram_iterations != new.scram_iterations {
+        report.applied.push(format!("{} iterations for new passwords", new.scram_iterations));
     }
     if old.auth != new.auth {
         report.applied.push("logins of all domains".to_owned());
     }
-    for domain in &new.domains {
-        let of = |config: &Config| config.own.get(domain).map_or(config.auth, |own| own.auth);
+    for domain in &new.hosts {
+        let of = |config: &Config| config.host.get(domain).map_or(config.auth, |own| own.auth);
         if of(old) != of(new) && old.auth == new.auth {
             report.applied.push(format!("logins of {domain}"));
         }
@@ -449,7 +449,7 @@ fn logins(old: &Config, new: &Config, report: &mut Report) {
 }
 
 fn domains(old: &Config, new: &Config, rebuilt: &[String], ended: usize, report: &mut Report) {
-    let names = |config: &Config| config.domains.iter().cloned().collect::<BTreeSet<_>>();
+    let names = |config: &Config| config.hosts.iter().cloned().collect::<BTreeSet<_>>();
     let (before, after) = (names(old), names(new));
     report.applied.extend(after.difference(&before).map(|domain| format!("domain {domain} is served")));
     for domain in before.difference(&after) {

@@ -350,8 +350,7 @@ fn place(kind: Kind, address: std::net::SocketAddr) -> String {
 
 /// Says where to go.
 fn greeting(config: &Config, places: &[String], seen: &Seen) -> Vec<String> {
-    let mut lines =
-        vec![format!("Throng {} serves {}", env!("CARGO_PKG_VERSION"), config.domains.join(", "))];
+    let mut lines = vec![format!("Throng {} serves {}", env!("CARGO_PKG_VERSION"), config.hosts.join(", "))];
     lines.extend(places.iter().map(|place| format!("  {place}")));
     for one in &seen.certificates {
         lines.extend(certificate(one).into_iter().map(|line| format!("  {line}")));

@@ -42,7 +42,7 @@ pub(crate) async fn open_database(config: &Config, tasks: &Tasks, create: bool) 
 /// Builds all hosts.
 pub(crate) fn hosts(config: &Config, kept: &Kept) -> Result<Hosts> {
     let mut hosts = Hosts::new();
-    for domain in &config.domains {
+    for domain in &config.hosts {
         let enabled = features::registry::enable(&config.modules_of(domain)).map_err(|e| anyhow!("{e}"))?;
         let host = Host::build_with(domain, &enabled, &config.limits, kept)?;
         hosts.insert(host.domain().to_owned(), Arc::new(host));
@@ -56,7 +56,7 @@ pub(crate) fn gate_limits(limits: &throng_core::Limits) -> net::GateLimits {
     let burst = limits.new_connections_burst;
     net::GateLimits {
         connections: limits.connections,
-        unauthenticated: limits.half_open,
+        unauthenticated: limits.unauthenticated_connections,
         per_address: limits.connections_per_address,
         new_per_second: rate,
         new_on_loopback: limits.rates_on_loopback[5],
@@ -84,7 +84,7 @@ pub(crate) fn tls(config: &Config) -> Result<Option<Arc<net::tls::Config>>> {
 pub(crate) fn tls_settings(config: &Config) -> Option<net::tls::Settings> {
     let wanted = config.listen.iter().any(|l| l.kind != net::Kind::Http && l.tls != streams::TlsPolicy::Off);
     wanted.then(|| net::tls::Settings {
-        domains: config.domains.clone(),
+        domains: config.hosts.clone(),
         certificates: config.tls.certificates.clone(),
         self_signed: config.data_dir.join("tls"),
         client_authorities: config.tls.client_authorities.clone(),
@@ -92,6 +92,8 @@ pub(crate) fn tls_settings(config: &Config) -> Option<net::tls::Settings> {
     })
 }
 
+/// Name of the setting with the key of login tokens and of the salts of unknown accounts.
+const SERVER_SECRET: &str = "server-secret";
 /// Name of the setting with the key of address hashes.
 const ADDRESS_KEY: &str = "address-hash-key";
 
@@ -101,12 +103,12 @@ pub(crate) async fn wire(config: &Config, tasks: &Tasks) -> Result<Wired> {
         .with_context(|| format!("the directory {} cannot be made", config.data_dir.display()))?;
     let kept = Kept::default();
     let hosts = hosts(config, &kept)?;
-    let keys = Keys::new(config.iterations);
+    let keys = Keys::new(config.scram_iterations);
     let database = open_database(config, tasks, true).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let (stores, operations) = store::observed::observe(database.stores(), clock.clone());
     let fresh = base::id::random_bytes::<32>();
-    let secret = stores.settings.put_if_absent("decoy-secret", &fresh).await.map_err(|e| anyhow!("{e}"))?;
+    let secret = stores.settings.put_if_absent(SERVER_SECRET, &fresh).await.map_err(|e| anyhow!("{e}"))?;
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let configured: Vec<jid::Jid> = config.admins.iter().filter_map(|a| jid::Jid::parse(a).ok()).collect();

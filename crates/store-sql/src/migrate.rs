@@ -20,6 +20,7 @@ pub(crate) const SQLITE: &[Step] = &[
     Step { name: "0001_start", sql: include_str!("../migrations/sqlite/0001_start.sql") },
     Step { name: "0002_profiles", sql: include_str!("../migrations/sqlite/0002_profiles.sql") },
     Step { name: "0003_offline_quota", sql: include_str!("../migrations/sqlite/0003_offline_quota.sql") },
+    Step { name: "0004_server_secret", sql: include_str!("../migrations/sqlite/0004_server_secret.sql") },
 ];
 
 const NOTES: &str =

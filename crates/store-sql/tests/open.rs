@@ -242,6 +242,8 @@ fn released_schemas_migrate() {
         let directory = Directory::new();
         runtime().block_on(async {
             script(&directory.file(), dump).await;
+            // The server writes its secret, not the store that made the dump.
+            script(&directory.file(), "INSERT INTO setting VALUES ('decoy-secret', X'0102')").await;
             let database = open(&directory.file(), &Options::default()).await.unwrap();
             let stores = database.stores();
             let secrets = stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
@@ -270,6 +272,8 @@ fn released_schemas_migrate() {
                 let appended = stores.offline.append(vec![message(size)], quota).await.unwrap();
                 assert_eq!(appended[0] == store::Appended::Full, full, "{size}");
             }
+            assert_eq!(stores.settings.get("server-secret").await.unwrap().as_deref(), Some(&[1, 2][..]));
+            assert_eq!(stores.settings.get("decoy-secret").await.unwrap(), None);
             assert_eq!(stores.settings.get("salt").await.unwrap().as_deref(), Some(&b"pepper"[..]));
             assert!(ann.blocklist.is_empty() && secrets.tokens.is_empty());
             for (user, expected) in [("", vec!["ann", "bob"]), ("b", vec!["bob"]), ("eve", vec![])] {

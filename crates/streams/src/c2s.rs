@@ -72,7 +72,7 @@ impl Connection {
     pub fn new(stream: Stream, pass: Pass, service: Arc<Service>) -> Connection {
         let link = Arc::new(Link::new());
         let node = &service.node;
-        let deadline = node.seconds().saturating_add(node.limits().negotiation_seconds);
+        let deadline = node.seconds().saturating_add(node.limits().negotiation_timeout_seconds);
         link.set_deadline(deadline);
         node.links.add(link.clone());
         let phase = Phase::Negotiating(Box::new(Negotiation::new(deadline, node.clock.micros())));
@@ -157,7 +157,7 @@ impl Connection {
             node.metrics.negotiation.record(node.clock.micros().saturating_sub(state.since));
         }
         let now = node.seconds();
-        self.link.set_deadline(now.saturating_add(node.limits().idle_seconds));
+        self.link.set_deadline(now.saturating_add(node.limits().idle_ping_seconds));
         // What was spent over an earlier connection is still spent.
         node.follow_rates(&session, self.is_local());
         self.slowed = session.rates(|rates| rates.debt(now)).flatten().map_or(0, |(_, until)| until);

@@ -65,8 +65,10 @@ impl Connection {
         let waits =
             session.flags.has(flags::MANAGED) && (self.link.asked().is_some() || self.link.is_stalled());
         let silent = match (self.blocked, self.probed) {
-            (0, true) => Some(limits.idle_seconds.saturating_add(limits.ping_seconds.saturating_sub(left))),
-            (0, false) if !waits => Some(limits.idle_seconds.saturating_sub(left)),
+            (0, true) => Some(
+                limits.idle_ping_seconds.saturating_add(limits.ping_timeout_seconds.saturating_sub(left)),
+            ),
+            (0, false) if !waits => Some(limits.idle_ping_seconds.saturating_sub(left)),
             _ => None,
         };
         let transport = format!("{:?}", facts.transport).to_lowercase();
@@ -113,10 +115,10 @@ impl Connection {
     /// Sets the alarm for silence: of everything, or of the acknowledgement that was asked for.
     fn rest(&self, session: &Session, now: u32) {
         let limits = self.service.node.limits();
-        let mut deadline = now.saturating_add(limits.idle_seconds);
+        let mut deadline = now.saturating_add(limits.idle_ping_seconds);
         if session.flags.has(flags::MANAGED) {
             if let Some(asked) = self.link.asked() {
-                deadline = deadline.min(asked.saturating_add(limits.ping_seconds));
+                deadline = deadline.min(asked.saturating_add(limits.ping_timeout_seconds));
             } else if self.link.is_stalled() {
                 deadline = deadline.min(now.saturating_add(ASK_AGAIN_SECONDS));
             }
@@ -202,7 +204,7 @@ impl Connection {
         if over {
             self.slowed = 0;
         }
-        let idle = now.saturating_add(self.service.node.limits().idle_seconds);
+        let idle = now.saturating_add(self.service.node.limits().idle_ping_seconds);
         self.link.set_deadline(if over { idle } else { until });
         !over
     }
@@ -237,7 +239,7 @@ impl Connection {
                     // A slow peer is not a dead one: its time begins anew with everything that it takes.
                     if self.blocked == 0 || self.stream.unsent() < before {
                         self.blocked = now.max(1);
-                        let patience = self.service.node.limits().blocked_seconds;
+                        let patience = self.service.node.limits().write_stall_timeout_seconds;
                         self.link.set_deadline(now.saturating_add(patience));
                     }
                 }
@@ -263,7 +265,7 @@ impl Connection {
                 && let Some(terms) = self.link.terms()
             {
                 self.stream.queue(sm::request(terms), lent);
-                let patience = self.service.node.limits().ping_seconds;
+                let patience = self.service.node.limits().ping_timeout_seconds;
                 self.link.set_deadline(self.link.deadline().min(now.saturating_add(patience)));
             }
             taken
@@ -299,7 +301,7 @@ impl Connection {
         }
         let limits = self.service.node.limits();
         if self.blocked != 0 {
-            if now.saturating_sub(self.blocked) >= limits.blocked_seconds {
+            if now.saturating_sub(self.blocked) >= limits.write_stall_timeout_seconds {
                 tracing::info!(jid = %session.jid, "closed: the client does not read");
                 return Some(Next::Lost(
                     StreamError::new(StreamCondition::ResourceConstraint).text("the client does not read"),
@@ -312,7 +314,7 @@ impl Connection {
             return None;
         }
         if session.flags.has(flags::MANAGED)
-            && self.link.asked().is_some_and(|asked| now.saturating_sub(asked) >= limits.ping_seconds)
+            && self.link.asked().is_some_and(|asked| now.saturating_sub(asked) >= limits.ping_timeout_seconds)
         {
             return Some(Next::Lost(
                 StreamError::new(StreamCondition::ConnectionTimeout).text("no acknowledgement"),
@@ -321,7 +323,7 @@ impl Connection {
         if self.link.is_stalled() {
             // The write that follows asks, and sets the alarm for the answer. It also is a question for a sign of life.
             self.link.ask_again();
-            self.link.set_deadline(now.saturating_add(limits.idle_seconds));
+            self.link.set_deadline(now.saturating_add(limits.idle_ping_seconds));
             return None;
         }
         // The roster that the login read is of no use any more if nobody asked for it by now.
@@ -330,7 +332,7 @@ impl Connection {
         if self.stream.facts().transport == Transport::Bosh {
             // Every request is a sign of life, and a session without one ends by itself (XEP-0124 section 10). A ping would
             // only wake a radio (XEP-0286 section 4).
-            self.link.set_deadline(now.saturating_add(limits.idle_seconds));
+            self.link.set_deadline(now.saturating_add(limits.idle_ping_seconds));
             return None;
         }
         if self.probed {
@@ -341,11 +343,11 @@ impl Connection {
         }
         let probe = session.account.host().idle_probe.and_then(|make| make(session));
         let Some(frame) = probe else {
-            self.link.set_deadline(now.saturating_add(limits.idle_seconds));
+            self.link.set_deadline(now.saturating_add(limits.idle_ping_seconds));
             return None;
         };
         self.probed = true;
-        self.link.set_deadline(now.saturating_add(limits.ping_seconds));
+        self.link.set_deadline(now.saturating_add(limits.ping_timeout_seconds));
         self.service.node.enqueue(session, frame, Stamp::None);
         None
     }

@@ -24,7 +24,7 @@ pub struct Auth {
     /// Mechanisms that are switched on, besides ANONYMOUS.
     pub mechanisms: MechanismSet,
     /// SASL ANONYMOUS.
-    pub anonymous: bool,
+    pub allow_anonymous: bool,
 }
 
 /// What may be negotiated on a listener.
@@ -33,13 +33,13 @@ pub struct Policy {
     /// STARTTLS.
     pub tls: TlsPolicy,
     /// PLAIN without TLS: only where the listener says so.
-    pub plain_without_tls: bool,
+    pub allow_plain_without_tls: bool,
     /// SASL ANONYMOUS.
-    pub anonymous: bool,
+    pub allow_anonymous: bool,
     /// Mechanisms that are switched on, besides ANONYMOUS.
     pub mechanisms: MechanismSet,
     /// Iterations of new keys. Accounts that do not exist pretend to have them.
-    pub iterations: u32,
+    pub scram_iterations: u32,
     /// Domains whose clients log in otherwise.
     pub domains: BTreeMap<String, Auth>,
 }
@@ -48,7 +48,7 @@ impl Policy {
     /// How clients of this domain may log in; of the listener's default, if they have named none.
     pub fn auth(&self, domain: Option<&str>) -> Auth {
         let own = domain.and_then(|domain| self.domains.get(domain));
-        own.copied().unwrap_or(Auth { mechanisms: self.mechanisms, anonymous: self.anonymous })
+        own.copied().unwrap_or(Auth { mechanisms: self.mechanisms, allow_anonymous: self.allow_anonymous })
     }
 }
 
@@ -83,7 +83,7 @@ impl Service {
         default_domain: String,
     ) -> Arc<Service> {
         let limits = node.limits().stanza();
-        let decoy = Arc::new(Decoy::new(secret, policy.iterations));
+        let decoy = Arc::new(Decoy::new(secret, policy.scram_iterations));
         let tokens = TokenKey::new(secret);
         let decoy_text = decoy.credentials("").encode();
         Arc::new(Service { node, tls, policy, decoy, decoy_text, tokens, default_domain, limits })

@@ -90,7 +90,7 @@ async fn section_7_7_1_the_client_names_a_resource() {
 async fn section_7_7_2_1_a_bad_resource_may_be_followed_by_a_good_one() {
     let wire = one().await;
     let mut client = authenticated(&wire, "juliet").await;
-    for bad in ["\u{200E}\u{E000}", &"x".repeat(usize::from(wire.node.limits().resource_bytes) + 1)] {
+    for bad in ["\u{200E}\u{E000}", &"x".repeat(usize::from(wire.node.limits().resourcepart_bytes) + 1)] {
         let error = client.bind(bad).await.unwrap_err();
         assert_eq!(
             (error.condition().as_deref(), error.error_type().as_deref()),
@@ -212,7 +212,7 @@ async fn section_7_1_a_request_that_must_be_refused_reads_no_roster() {
     wire.user("juliet").await;
     let mut client = authenticated(&wire, "juliet").await;
     wire.store_calls();
-    for bad in ["\u{200E}\u{E000}", &"x".repeat(usize::from(wire.node.limits().resource_bytes) + 1)] {
+    for bad in ["\u{200E}\u{E000}", &"x".repeat(usize::from(wire.node.limits().resourcepart_bytes) + 1)] {
         let error = client.bind(bad).await.unwrap_err();
         assert_eq!(error.condition().as_deref(), Some("bad-request"));
     }

@@ -264,8 +264,8 @@ async fn presence_waits_a_moment_for_others_and_nothing_else_does() {
 #[tokio::test]
 async fn an_idle_client_is_not_pinged() {
     let world = World::new(|setup| {
-        setup.limits.idle_seconds = 20;
-        setup.limits.ping_seconds = 5;
+        setup.limits.idle_ping_seconds = 20;
+        setup.limits.ping_timeout_seconds = 5;
     })
     .await;
     let mut romeo = world.login("romeo").await;

@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 
 async fn start() -> Wire {
     let setup = Setup::default();
-    let policy = Policy { plain_without_tls: true, ..setup.policy.clone() };
+    let policy = Policy { allow_plain_without_tls: true, ..setup.policy.clone() };
     let wire = Setup { policy, ..setup }.start();
     wire.user("juliet").await;
     wire

@@ -369,7 +369,7 @@ async fn a_byte_a_second() {
         }
         chat.wire.advance(1).await;
     }
-    assert!(OPEN.len() as u32 > chat.wire.node.limits().negotiation_seconds);
+    assert!(OPEN.len() as u32 > chat.wire.node.limits().negotiation_timeout_seconds);
     slow.ends_with(C::ConnectionTimeout).await;
     let mut juliet = chat.juliet().await;
     for byte in message(&"x".repeat(900)) {
@@ -411,7 +411,7 @@ async fn a_receiver_that_never_reads() {
     assert!(used > bound / 2 && used < bound * 2, "{used}");
     assert!(bounced > 0, "the sender is told");
     chat.goes_on().await;
-    chat.wire.advance(limits.blocked_seconds + 1).await;
+    chat.wire.advance(limits.write_stall_timeout_seconds + 1).await;
     assert_eq!(chat.wire.node.table.sessions(), 2, "the deaf one is gone");
     // What waited for him goes back to the sender, for there is no store in this node.
     assert!(chat.nurse.sync().await.len() > 250);
@@ -487,7 +487,7 @@ async fn a_client_that_asks_and_never_reads() {
     assert!(sent < 500, "{sent} requests were read");
     assert!(used < 1024 * 1024, "{used}");
     chat.goes_on().await;
-    chat.wire.advance(chat.wire.node.limits().blocked_seconds + 1).await;
+    chat.wire.advance(chat.wire.node.limits().write_stall_timeout_seconds + 1).await;
     assert_eq!(chat.wire.node.table.sessions(), 2);
 }
 
@@ -516,7 +516,7 @@ async fn a_stranger_that_never_reads() {
     }
     let used = peak_since(then);
     assert!(used < 256 * 1024, "{used}");
-    wire.advance(wire.node.limits().negotiation_seconds).await;
+    wire.advance(wire.node.limits().negotiation_timeout_seconds).await;
     wire.advance(3).await;
     assert_eq!(wire.node.links.len(), 0);
 }
@@ -570,7 +570,7 @@ async fn ten_thousand_unauthenticated_connections() {
     assert!(unfinished <= 40 * 1024, "{unfinished}");
     chat.goes_on().await;
     // All run out of time together, are told so, and leave nothing behind.
-    chat.wire.advance(chat.wire.node.limits().negotiation_seconds).await;
+    chat.wire.advance(chat.wire.node.limits().negotiation_timeout_seconds).await;
     let told = pipes.first_mut().unwrap();
     let count = told.read(&mut answer).await.unwrap();
     assert!(String::from_utf8_lossy(&answer[..count]).contains("<connection-timeout"));
@@ -651,7 +651,7 @@ async fn the_condition_arrives_over_tcp() {
 #[tokio::test]
 async fn mutated_sessions() {
     let mut chat = Chat::start(|setup| {
-        setup.policy = Policy { plain_without_tls: true, ..setup.policy.clone() };
+        setup.policy = Policy { allow_plain_without_tls: true, ..setup.policy.clone() };
     })
     .await;
     let plain = sasl::text::challenge(&sasl::client::plain(None, "juliet", PASSWORD));

@@ -79,7 +79,7 @@ fn nothing_left(wire: &Wire) {
 #[tokio::test]
 async fn negotiation_has_a_limit_of_time_at_every_step() {
     let wire = start(|_| {}).await;
-    let seconds = wire.node.limits().negotiation_seconds;
+    let seconds = wire.node.limits().negotiation_timeout_seconds;
     let mut silent = wire.connect();
     let mut opened = wire.connect();
     opened.open().await;
@@ -105,7 +105,7 @@ async fn negotiation_has_a_limit_of_time_at_every_step() {
 #[tokio::test]
 async fn section_4_6_4_a_silent_client_is_asked_and_then_closed() {
     let wire = start(|setup| setup.features = vec![&PROBE]).await;
-    let (idle, ping) = (wire.node.limits().idle_seconds, wire.node.limits().ping_seconds);
+    let (idle, ping) = (wire.node.limits().idle_ping_seconds, wire.node.limits().ping_timeout_seconds);
     let mut juliet = wire.login("juliet", "balcony").await;
     for _ in 0..3 {
         wire.advance(idle - 1).await;
@@ -129,7 +129,7 @@ async fn section_4_6_4_a_silent_client_is_asked_and_then_closed() {
 #[tokio::test]
 async fn stanzas_put_the_question_off() {
     let wire = start(|setup| setup.features = vec![&PROBE]).await;
-    let idle = wire.node.limits().idle_seconds;
+    let idle = wire.node.limits().idle_ping_seconds;
     let mut juliet = wire.login("juliet", "balcony").await;
     for _ in 0..5 {
         wire.advance(idle - 1).await;
@@ -141,7 +141,7 @@ async fn stanzas_put_the_question_off() {
 async fn without_a_question_silence_is_allowed() {
     let wire = start(|_| {}).await;
     let mut juliet = wire.login("juliet", "balcony").await;
-    wire.advance(wire.node.limits().idle_seconds * 3).await;
+    wire.advance(wire.node.limits().idle_ping_seconds * 3).await;
     assert_eq!(juliet.sync().await, []);
 }
 
@@ -252,7 +252,7 @@ async fn a_pause_in_reading_loses_nothing() {
     let mut juliet = wire.login("juliet", "balcony").await;
     // 900 kB in all: less than the queue may hold, more than a transport may.
     flood(&mut juliet, 800, 1000).await;
-    wire.advance(wire.node.limits().blocked_seconds - 1).await;
+    wire.advance(wire.node.limits().write_stall_timeout_seconds - 1).await;
     for n in 0..800 {
         assert_eq!(romeo.element().await.attr("id"), Some(n.to_string()));
     }
@@ -262,7 +262,7 @@ async fn a_pause_in_reading_loses_nothing() {
 #[tokio::test]
 async fn a_receiver_that_never_reads_is_closed_and_one_that_reads_slowly_is_not() {
     let wire = start(|_| {}).await;
-    let patience = wire.node.limits().blocked_seconds;
+    let patience = wire.node.limits().write_stall_timeout_seconds;
     let mut romeo = wire.connect_with(1024);
     romeo.login("romeo", "orchard").await;
     let mut juliet = wire.login("juliet", "balcony").await;
@@ -432,7 +432,7 @@ async fn an_idle_connection_is_not_polled() {
     juliet.sync().await;
     settle().await;
     let before = polls.load(Ordering::SeqCst);
-    wire.advance(wire.node.limits().idle_seconds - 1).await;
+    wire.advance(wire.node.limits().idle_ping_seconds - 1).await;
     assert_eq!(polls.load(Ordering::SeqCst), before, "599 sweeps, and nobody woke up");
     juliet.send("<message to='juliet@example.com/balcony'/>").await;
     juliet.element().await;
@@ -449,7 +449,7 @@ async fn an_idle_connection_is_not_polled() {
     romeo.sync().await;
     settle().await;
     let before = polls.load(Ordering::SeqCst);
-    wire.advance(wire.node.limits().blocked_seconds - 1).await;
+    wire.advance(wire.node.limits().write_stall_timeout_seconds - 1).await;
     assert_eq!(polls.load(Ordering::SeqCst), before);
 }
 

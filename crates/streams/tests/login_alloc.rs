@@ -43,18 +43,18 @@ const MOST: u64 = 80;
 static OPTIONS: &[OptionSpec] = &[
     OptionSpec { key: "lifetime_hours", kind: Kind::Int(0, 999), default: Value::Int(504), doc: "." },
     OptionSpec { key: "rotate_hours", kind: Kind::Int(0, 999), default: Value::Int(24), doc: "." },
-    OptionSpec { key: "clients", kind: Kind::Int(0, 999), default: Value::Int(3), doc: "." },
+    OptionSpec { key: "max_clients_per_account", kind: Kind::Int(0, 999), default: Value::Int(3), doc: "." },
 ];
 static MODULES: [Feature; 3] = [
     Feature { name: "sasl2", ..Feature::EMPTY },
     Feature { name: "bind2", ..Feature::EMPTY },
-    Feature { name: "fast", options: OPTIONS, ..Feature::EMPTY },
+    Feature { name: "fast_tokens", options: OPTIONS, ..Feature::EMPTY },
 ];
 
 #[tokio::test]
 async fn a_reconnect_allocates_little() {
     let mut setup = Setup { features: MODULES.iter().collect(), ..Setup::default() };
-    setup.policy.plain_without_tls = true;
+    setup.policy.allow_plain_without_tls = true;
     let wire = setup.start();
     wire.user("juliet").await;
     let authenticate = |mechanism: &str, initial: &[u8], more: &str| {

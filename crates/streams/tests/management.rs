@@ -284,7 +284,7 @@ async fn who_gives_up_a_claim_leaves_the_session_as_it_was() {
     settle().await;
     let mut new = authenticated(&wire, "juliet").await;
     new.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
-    let seconds = wire.node.limits().negotiation_seconds;
+    let seconds = wire.node.limits().negotiation_timeout_seconds;
     wire.advance(seconds).await;
     new.ends_with(StreamCondition::ConnectionTimeout).await;
     drop(new);
@@ -376,7 +376,7 @@ async fn a_session_that_nobody_resumes_ends_in_time_and_with_the_node() {
 #[tokio::test]
 async fn a_peer_that_does_not_acknowledge_is_lost_and_may_resume() {
     let wire = start(|_| {}).await;
-    let patience = wire.node.limits().ping_seconds;
+    let patience = wire.node.limits().ping_timeout_seconds;
     let mut romeo = wire.login("romeo", "orchard").await;
     let mut juliet = wire.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
@@ -435,7 +435,7 @@ async fn a_peer_that_is_busy_with_a_large_message_is_asked_once_until_it_acknowl
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("2"));
     assert_eq!(juliet.element().await.name(), "r");
     // One that does not answer is lost as before.
-    wire.advance(wire.node.limits().ping_seconds).await;
+    wire.advance(wire.node.limits().ping_timeout_seconds).await;
     juliet.ends_with(StreamCondition::ConnectionTimeout).await;
 }
 

@@ -97,7 +97,8 @@ async fn too_many_bytes_are_read_later() {
 
 #[tokio::test]
 async fn a_session_that_is_not_read_from_is_not_called_silent() {
-    let limits = Limits { bytes_per_second: 100, bytes_burst: 100, idle_seconds: 5, ..Limits::default() };
+    let limits =
+        Limits { bytes_per_second: 100, bytes_burst: 100, idle_ping_seconds: 5, ..Limits::default() };
     let wire = wire(limits).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     let big = format!("<iq type='get' id='big'><nothing xmlns='urn:x'>{}</nothing></iq>", "x".repeat(4_000));
@@ -111,7 +112,8 @@ async fn a_session_that_is_not_read_from_is_not_called_silent() {
 
 #[tokio::test]
 async fn floods_of_presence_are_refused_with_the_time_to_wait() {
-    let limits = Limits { broadcasts_per_minute: 6, broadcasts_burst: 2, ..Limits::default() };
+    let limits =
+        Limits { presence_broadcasts_per_minute: 6, presence_broadcasts_burst: 2, ..Limits::default() };
     let wire = wire(limits).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     for n in 0..3 {
@@ -258,7 +260,7 @@ async fn default_rates_cost_nothing_on_loopback_and_nothing_while_a_session_is_i
     far.login("romeo", "orchard").await;
     far.sync().await;
     assert!(has_rates());
-    wire.advance(wire.node.limits().idle_seconds).await;
+    wire.advance(wire.node.limits().idle_ping_seconds).await;
     assert_eq!(answers(&mut far).await, ["alive"]);
     assert!(!has_rates(), "buckets that are full need no memory");
 }

@@ -102,7 +102,7 @@ async fn section_6_4_2_no_initial_response() {
 
 #[tokio::test]
 async fn section_6_4_2_a_zero_length_initial_response_is_an_equals_sign() {
-    let wire = juliet(|setup| setup.policy.anonymous = true).await;
+    let wire = juliet(|setup| setup.policy.allow_anonymous = true).await;
     let mut client = wire.connect();
     client.open().await;
     client.send(format!("<auth {SASL} mechanism='ANONYMOUS'>=</auth>")).await;
@@ -257,7 +257,7 @@ async fn section_6_5_4_encryption_required() {
 #[tokio::test]
 async fn plain_without_tls_where_the_listener_says_so() {
     let wire = juliet(|setup| {
-        setup.policy = Policy { tls: TlsPolicy::Off, plain_without_tls: true, ..setup.policy.clone() };
+        setup.policy = Policy { tls: TlsPolicy::Off, allow_plain_without_tls: true, ..setup.policy.clone() };
     })
     .await;
     let mut client = wire.connect();
@@ -399,7 +399,7 @@ async fn names_and_passwords_are_prepared() {
 
 #[tokio::test]
 async fn anonymous_users_have_an_address_of_their_own() {
-    let wire = juliet(|setup| setup.policy.anonymous = true).await;
+    let wire = juliet(|setup| setup.policy.allow_anonymous = true).await;
     let mut seen = std::collections::HashSet::new();
     for _ in 0..3 {
         let mut client = wire.connect();

@@ -192,7 +192,7 @@ async fn an_unfinished_handshake_ends_with_the_time_for_negotiation() {
     client.send(STARTTLS).await;
     client.expect("<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
     client.send(b"\x16\x03\x01").await;
-    wire.advance(wire.node.limits().negotiation_seconds).await;
+    wire.advance(wire.node.limits().negotiation_timeout_seconds).await;
     assert_eq!(client.rest().await, "");
 }
 

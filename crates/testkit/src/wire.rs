@@ -72,10 +72,10 @@ impl Default for Setup {
             limits: Limits::default(),
             policy: Policy {
                 tls: TlsPolicy::Optional,
-                plain_without_tls: false,
-                anonymous: false,
+                allow_plain_without_tls: false,
+                allow_anonymous: false,
                 mechanisms: Mechanism::ALL.into_iter().collect::<MechanismSet>(),
-                iterations: ITERATIONS,
+                scram_iterations: ITERATIONS,
                 domains: std::collections::BTreeMap::new(),
             },
             features: Vec::new(),
@@ -285,8 +285,11 @@ impl Wire {
             true
         });
         // As often as it likes: the clock stands still.
-        let settings =
-            net::bosh::Settings { requests_per_second: 0, polling: 0, ..net::bosh::Settings::default() };
+        let settings = net::bosh::Settings {
+            requests_per_second: 0,
+            polling_seconds: 0,
+            ..net::bosh::Settings::default()
+        };
         let sessions = net::bosh::Sessions::new(settings, self.clock.clone(), start);
         let origin = net::bosh::Origin { peer, port: self.port.clone(), secure: true };
         Box::new(bosh::Posted::new(sessions, origin))

@@ -106,16 +106,16 @@ impl Ledger {
         let held = |map: &HashMap<u32, u64>, key| map.get(&key).copied().unwrap_or_default();
         if sender > EXEMPT
             && held(&self.shard(sender).lock().senders, sender) + bytes
-                > u64::from(limits.waiting_bytes_per_sender)
+                > u64::from(limits.backlog_bytes_per_sender)
         {
             return Some(Full::Sender);
         }
         if held(&self.shard(account).lock().accounts, account) + bytes
-            > u64::from(limits.waiting_bytes_per_account)
+            > u64::from(limits.backlog_bytes_per_account)
         {
             return Some(Full::Account);
         }
-        (self.bytes() + bytes > u64::from(limits.waiting_bytes)).then_some(Full::Node)
+        (self.bytes() + bytes > u64::from(limits.backlog_bytes)).then_some(Full::Node)
     }
 
     fn add(&self, account: u32, sender: u32, bytes: u32) {
@@ -212,9 +212,9 @@ mod tests {
     fn what_is_given_back_leaves_nothing_behind() {
         let ledger = Ledger::default();
         let limits = Limits {
-            waiting_bytes: 100,
-            waiting_bytes_per_account: 60,
-            waiting_bytes_per_sender: 40,
+            backlog_bytes: 100,
+            backlog_bytes_per_account: 60,
+            backlog_bytes_per_sender: 40,
             ..Limits::default()
         };
         ledger.add(7, 9, 30);

@@ -60,10 +60,10 @@ fn numbers(limits: &Limits, local: bool) -> [u32; 10] {
         limits.stanzas_burst,
         limits.bytes_per_second,
         limits.bytes_burst,
-        limits.broadcasts_per_minute,
-        limits.broadcasts_burst,
-        limits.directed_per_minute,
-        limits.directed_burst,
+        limits.presence_broadcasts_per_minute,
+        limits.presence_broadcasts_burst,
+        limits.directed_presence_per_minute,
+        limits.directed_presence_burst,
         limits.roster_changes_per_minute,
         limits.roster_changes_burst,
     ];
@@ -344,8 +344,8 @@ mod tests {
     #[test]
     fn each_class_has_its_own_bucket_and_rfc_6121_4_6_unavailable_presence_always_passes() {
         let mut rates = rates(|l| {
-            (l.broadcasts_per_minute, l.broadcasts_burst) = (6, 1);
-            (l.directed_per_minute, l.directed_burst) = (60, 1);
+            (l.presence_broadcasts_per_minute, l.presence_broadcasts_burst) = (6, 1);
+            (l.directed_presence_per_minute, l.directed_presence_burst) = (60, 1);
             (l.roster_changes_per_minute, l.roster_changes_burst) = (60, 2);
         });
         let set = "<iq type='set' id='1'><query xmlns='jabber:iq:roster'><item jid='a@b'/></query></iq>";
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_refusal_says_when_to_try_again() {
-        let mut rates = rates(|l| (l.broadcasts_per_minute, l.broadcasts_burst) = (2, 1));
+        let mut rates = rates(|l| (l.presence_broadcasts_per_minute, l.presence_broadcasts_burst) = (2, 1));
         assert_eq!(count(&mut rates, "<presence/>", 1), None);
         let (_, error) = rates.stanza(&head("<presence/>"), b"<presence/>", 11).unwrap_err();
         assert_eq!((error.condition, error.kind), (StanzaCondition::PolicyViolation, ErrorType::Wait));

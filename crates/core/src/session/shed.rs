@@ -485,9 +485,9 @@ mod tests {
     #[test]
     fn what_waits_without_a_connection_is_counted_by_sender_account_and_node() {
         let limits = Limits {
-            waiting_bytes: 6_000,
-            waiting_bytes_per_account: 3_000,
-            waiting_bytes_per_sender: 1_500,
+            backlog_bytes: 6_000,
+            backlog_bytes_per_account: 3_000,
+            backlog_bytes_per_sender: 1_500,
             ..Limits::default()
         };
         let ledger = Arc::new(Ledger::default());
@@ -539,7 +539,7 @@ mod tests {
 
     #[test]
     fn what_is_not_acknowledged_counts_while_there_is_no_connection() {
-        let limits = Limits { waiting_bytes_per_account: 100_000, ..Limits::default() };
+        let limits = Limits { backlog_bytes_per_account: 100_000, ..Limits::default() };
         let ledger = Arc::new(Ledger::default());
         let [one, other] = [(); 2].map(|()| Queue::new("a@x", &ledger, limits.clone()));
         let text = format!("<message from='b@x/1' id='m'><body>{}</body></message>", "x".repeat(20_000));
@@ -589,9 +589,9 @@ mod tests {
     #[test]
     fn an_empty_queue_with_a_connection_takes_any_stanza_and_no_budget_counts_it() {
         let limits = Limits {
-            waiting_bytes: 1_000,
-            waiting_bytes_per_account: 1_000,
-            waiting_bytes_per_sender: 1_000,
+            backlog_bytes: 1_000,
+            backlog_bytes_per_account: 1_000,
+            backlog_bytes_per_sender: 1_000,
             ..Limits::default()
         };
         let ledger = Arc::new(Ledger::default());
@@ -632,7 +632,7 @@ mod tests {
 
     #[test]
     fn a_full_budget_of_the_node_ends_no_session() {
-        let limits = Limits { waiting_bytes: 10_000, ..Limits::default() };
+        let limits = Limits { backlog_bytes: 10_000, ..Limits::default() };
         let ledger = Arc::new(Ledger::default());
         let [others, lost] = ["a@x", "juliet@example.com"].map(|o| Queue::new(o, &ledger, limits.clone()));
         assert!(others.detach());

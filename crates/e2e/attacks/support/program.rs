@@ -33,10 +33,10 @@ impl Program {
         let [c2s, direct, http] = ports::free();
         let mut node = Node::new(&format!("attack-{name}"));
         node.configure(&format!(
-            "domains = ['localhost', 'other.test']\ndata_dir = 'data'\n{top}\n\
-             [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{c2s}'\ntls = 'off'\nplain_without_tls = true\n\
+            "hosts = ['localhost', 'other.test']\ndata_dir = 'data'\n{top}\n\
+             [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{c2s}'\ntls = 'off'\nallow_plain_without_tls = true\n\
              [[listen]]\nkind = 'c2s-tls'\naddress = '127.0.0.1:{direct}'\n\
-             [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\nplain_without_tls = true\n{listen}"
+             [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\nallow_plain_without_tls = true\n{listen}"
         ));
         for user in ["romeo", "juliet"] {
             node.add_account(&format!("{user}@localhost"), PASSWORD);

@@ -29,7 +29,7 @@ impl Node {
         let [c2s, http] = ports::free();
         let mut node = throng_e2e::Node::new(&format!("api-{name}"));
         node.configure(&format!(
-            "domains = ['example.com']\nadmins = ['admin@example.com']\ndata_dir = 'data'\n[auth]\niterations = 4096\n\
+            "hosts = ['example.com']\nadmins = ['admin@example.com']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
              [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{c2s}'\ntls = 'off'\n\
              [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
         ));

@@ -222,12 +222,15 @@ impl Node {
         let files = match certificate {
             Certificate::Signed => {
                 sign_certificate(folder);
-                format!("[tls]\ncertificate = '{0}/cert.pem'\nkey = '{0}/key.pem'\n", folder.display())
+                format!(
+                    "[[tls.certificates]]\ncertificate = '{0}/cert.pem'\nkey = '{0}/key.pem'\n",
+                    folder.display()
+                )
             }
             Certificate::OfTheNode => String::new(),
         };
         let text = format!(
-            "domains = ['{DOMAIN}']\nadmins = ['{1}@{DOMAIN}']\ndata_dir = '{0}/data'\n\n[storage]\nurl = 'sqlite:{0}/data/throng.db'\n\n\
+            "hosts = ['{DOMAIN}']\nadmins = ['{1}@{DOMAIN}']\ndata_dir = '{0}/data'\n\n[storage]\nurl = 'sqlite:{0}/data/throng.db'\n\n\
              [[listen]]\nkind = 'c2s'\naddress = '{address}:{starttls}'\ntls = 'required'\n\n\
              [[listen]]\nkind = 'c2s-tls'\naddress = '{address}:{tls}'\n\n\
              [[listen]]\nkind = 'http'\naddress = '{address}:{http}'\n\n\

@@ -62,8 +62,8 @@ fn an_operator_works_with_the_page() {
     let mut throng = Node::new("console");
     let [port, http] = ports::free();
     throng.configure(&format!(
-        "domains = ['{DOMAIN}']\nadmins = ['{ADMIN}@{DOMAIN}']\ndata_dir = 'data'\n\
-         [auth]\niterations = 4096\n[limits]\nlogin_failures_per_pair = 5\n\
+        "hosts = ['{DOMAIN}']\nadmins = ['{ADMIN}@{DOMAIN}']\ndata_dir = 'data'\n\
+         [auth]\nscram_iterations = 4096\n[limits]\nlogin_failures_per_address_and_account = 5\n\
          [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\ntls = 'optional'\n\
          [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
     ));

@@ -72,8 +72,8 @@ impl Stage {
         let limits = Limits {
             stanzas_per_second: 0,
             bytes_per_second: 0,
-            broadcasts_per_minute: 0,
-            directed_per_minute: 0,
+            presence_broadcasts_per_minute: 0,
+            directed_presence_per_minute: 0,
             roster_changes_per_minute: 0,
             ..Limits::default()
         };

@@ -62,8 +62,8 @@ impl Node {
         // The fewest iterations that are allowed: how slow passwords are is not the question here, nor how fast one address may
         // connect.
         node.configure(&format!(
-            "domains = ['{DOMAIN}']\ndata_dir = 'data'\n\
-             [storage]\nurl = 'sqlite:{}/throng.db'\n[auth]\niterations = 4096\n[limits]\nnew_connections_per_second = 0\nstanzas_per_second = 0\nbytes_per_second = 0\n\
+            "hosts = ['{DOMAIN}']\ndata_dir = 'data'\n\
+             [storage]\nurl = 'sqlite:{}/throng.db'\n[auth]\nscram_iterations = 4096\n[limits]\nnew_connections_per_second = 0\nstanzas_per_second = 0\nbytes_per_second = 0\n\
              [[listen]]\nkind = 'c2s'\naddress = '{target}'\ntls = '{tls}'\n\
              [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n",
             database.path().display()

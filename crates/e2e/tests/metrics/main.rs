@@ -87,7 +87,7 @@ impl Node {
         let [clients, http] = ports::free();
         let mut node = throng_e2e::Node::new(name);
         node.configure(&format!(
-            "domains = ['{DOMAIN}']\nadmins = ['u0@{DOMAIN}']\ndata_dir = 'data'\n[auth]\niterations = 4096\n\
+            "hosts = ['{DOMAIN}']\nadmins = ['u0@{DOMAIN}']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
              [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{clients}'\ntls = 'off'\n\
              [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
         ));
@@ -478,13 +478,13 @@ fn the_overview_moves_with_the_node_and_the_log_has_what_was_done() {
     let (status, ..) = ask(node.http, "POST", "/api/v1/reload", &cookie, "");
     assert_eq!(status, 403);
     let text = fs::read_to_string(node.folder.join("throng.toml")).expect("the configuration");
-    node.configure(&format!("{text}[modules]\ntime = false\n"));
+    node.configure(&format!("{text}[modules]\nentity_time = false\n"));
     let headers = format!("{cookie}X-CSRF-Token: {csrf}\r\n");
     let (status, _, body) = ask(node.http, "POST", "/api/v1/reload", &headers, "");
     assert_eq!(status, 200, "{body}");
-    assert!(body.contains("modules of chat.test: time"), "{body}");
-    node.configure(&format!("{text}[modules]\ntyme = false\n"));
+    assert!(body.contains("modules of chat.test: entity_time"), "{body}");
+    node.configure(&format!("{text}[modules]\nentity_tyme = false\n"));
     let (status, _, body) = ask(node.http, "POST", "/api/v1/reload", &headers, "");
     assert_eq!(status, 409, "{body}");
-    assert!(body.contains("did you mean") && body.contains("time"), "{body}");
+    assert!(body.contains("did you mean") && body.contains("entity_time"), "{body}");
 }

@@ -126,7 +126,10 @@ fn what_is_malformed_harms_nobody_else() {
 
 #[test]
 fn slow_heads_and_slow_bodies_are_ended() {
-    let node = Node::start("slow", "[http]\nhead_seconds = 1\nbody_seconds = 1\nidle_seconds = 1\n");
+    let node = Node::start(
+        "slow",
+        "[http]\nheader_timeout_seconds = 1\nbody_timeout_seconds = 1\nidle_timeout_seconds = 1\n",
+    );
     for text in ["POST /bosh HT", "POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n<body"] {
         let mut web = node.plain();
         web.write_all(text.as_bytes()).unwrap();
@@ -149,7 +152,7 @@ fn pages_are_told_whether_they_may() {
         web.ask(&head, &body).0
     };
     assert!(ask("https://evil.example").contains("Access-Control-Allow-Origin: *\r\n"));
-    node.configure("[http]\norigins = ['https://chat.example.org']\n");
+    node.configure("[http]\nallowed_origins = ['https://chat.example.org']\n");
     assert!(node.reload().contains("applied: [http]"), "{}", node.log());
     assert!(
         ask("https://chat.example.org").contains("Access-Control-Allow-Origin: https://chat.example.org\r\n")
@@ -202,7 +205,7 @@ fn sessions_are_encrypted_where_they_have_to_be() {
     assert!(node.plain().ask(&WebSocket::request("/ws"), "").0.starts_with("HTTP/1.1 403 "));
     let (answer, text) = node.plain().ask(&format!("{head}X-Forwarded-Proto: https\r\n\r\n"), &body);
     assert!(answer.starts_with("HTTP/1.1 200 ") && text.contains("PLAIN"), "{answer}{text}");
-    let node = Node::start_with("plain", "", "plain_without_tls = false\n");
+    let node = Node::start_with("plain", "", "allow_plain_without_tls = false\n");
     let (_, text) = node.plain().ask(&format!("{head}\r\n"), &body);
     assert!(text.contains("SCRAM-SHA-1") && !text.contains(">PLAIN<"), "{text}");
 }
@@ -252,7 +255,7 @@ fn a_node_that_stops_answers_what_it_holds() {
 
 #[test]
 fn the_library_judges_by_the_same_rules() {
-    let more = "[http]\norigins = ['https://chat.example.org']\n[http.bosh]\nbody_bytes = 10000\n";
+    let more = "[http]\nallowed_origins = ['https://chat.example.org']\n[http.bosh]\nbody_bytes = 10000\n";
     let node = Node::start("library", more);
     let ask = |head: &str, body: &str| {
         let mut web = node.plain();

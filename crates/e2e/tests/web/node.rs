@@ -23,7 +23,7 @@ pub(crate) struct Node {
 impl Node {
     /// A node with this configuration besides its listeners, and the account romeo.
     pub(crate) fn start(name: &str, more: &str) -> Node {
-        Node::start_with(name, more, "plain_without_tls = true\n")
+        Node::start_with(name, more, "allow_plain_without_tls = true\n")
     }
     /// The same with keys of the plain listener.
     pub(crate) fn start_with(name: &str, more: &str, door: &'static str) -> Node {

@@ -66,7 +66,7 @@ pub static FEATURE: Feature = Feature {
     disco: &[Disco::Server(Ns::Blocking.as_str()), Disco::Server(Ns::Reporting.as_str())],
     iq: &[GET, BLOCK, UNBLOCK],
     options: &[OptionSpec {
-        key: "limit",
+        key: "max_entries",
         kind: feature::Kind::Int(1, 10_000),
         default: Value::Int(1_000),
         doc: "Addresses on the blocklist of one account; further ones are refused.",
@@ -83,7 +83,7 @@ const UNBLOCK: IqKey = IqKey::set(Target::OwnAccount, Ns::Blocking, "unblock");
 const REPORT_CHARS: usize = 256;
 
 fn build(b: &mut Builder<'_>) {
-    let limit = u32::try_from(b.options.int("limit")).unwrap_or_default();
+    let limit = u32::try_from(b.options.int("max_entries")).unwrap_or_default();
     b.iq(GET, get);
     b.iq(BLOCK, move |request: &mut IqRequest<'_>| change(request, true, limit));
     b.iq(UNBLOCK, move |request: &mut IqRequest<'_>| change(request, false, limit));

@@ -382,7 +382,7 @@ fn an_anonymous_user_has_no_list() {
 #[test]
 fn a_flood_ends_at_the_limit_and_bothers_nobody_else() {
     let mut options = Options::defaults(FEATURE.options);
-    options.set(FEATURE.options, "limit", Value::Int(5)).unwrap();
+    options.set(FEATURE.options, "max_entries", Value::Int(5)).unwrap();
     let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
     engine.user("juliet");
     engine.user("nurse");

@@ -50,7 +50,7 @@ pub static FEATURE: Feature = Feature {
     disco: &[Disco::Server("msgoffline")],
     options: &[
         OptionSpec {
-            key: "limit",
+            key: "max_messages",
             kind: Kind::Int(0, 1_000_000),
             default: Value::Int(1000),
             doc: "Messages kept for one account; further ones are refused.",
@@ -65,7 +65,7 @@ pub static FEATURE: Feature = Feature {
             key: "sender_percent",
             kind: Kind::Int(1, 100),
             default: Value::Int(50),
-            doc: "Percent of `limit` and `max_bytes` that the messages of one sender may take; its further ones are refused.",
+            doc: "Percent of `max_messages` and `max_bytes` that the messages of one sender may take; its further ones are refused.",
         },
         OptionSpec {
             key: "expiry_days",
@@ -82,7 +82,7 @@ const KEPT: KindSet = KindSet::of(stanza::Kind::Message(MessageType::Chat))
     .and(KindSet::of(stanza::Kind::Message(MessageType::Normal)));
 
 fn build(builder: &mut Builder<'_>) {
-    let limit = u32::try_from(builder.options.int("limit")).unwrap_or(0);
+    let limit = u32::try_from(builder.options.int("max_messages")).unwrap_or(0);
     let expiry_days = u64::try_from(builder.options.int("expiry_days")).unwrap_or(0);
     let quota = Quota {
         messages: limit,

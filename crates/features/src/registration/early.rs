@@ -31,7 +31,7 @@ pub(super) fn answer(
             _ => Err(StanzaCondition::ServiceUnavailable.into()),
         };
     }
-    if !request.secure && !rules.without_tls {
+    if !request.secure && !rules.allow_without_tls {
         return Err(StanzaError::new(StanzaCondition::NotAuthorized)
             .kind(ErrorType::Modify)
             .text("accounts are registered on encrypted streams only"));
@@ -49,12 +49,12 @@ pub(super) fn answer(
     };
     let now = request.node.seconds();
     let whose = Whose::address(request.peer);
-    counts.attempt(whose, rules.per_address, now)?;
+    counts.attempt(whose, rules.accounts_per_hour_per_address, now)?;
     let jid = Jid::from_parts(Some(&name), request.host.domain(), None)
         .map_err(|error| not_acceptable(format!("this cannot be a user name: {error}")))?;
     let length = jid.local().unwrap_or_default().chars().count();
-    if length < rules.shortest_name || length > LONGEST_NAME {
-        let text = format!("a user name has {} to {LONGEST_NAME} characters", rules.shortest_name);
+    if length < rules.min_username_length || length > LONGEST_NAME {
+        let text = format!("a user name has {} to {LONGEST_NAME} characters", rules.min_username_length);
         return Err(not_acceptable(text));
     }
     if rules.is_reserved(request.node, &jid) {
@@ -83,7 +83,7 @@ async fn create(
 ) -> Result<(), StanzaError> {
     let policy = PasswordPolicy::load(&*node.stores.settings, jid.domain()).await.map_err(store_error)?;
     policy.check(jid.local().unwrap_or_default(), &password).map_err(not_acceptable)?;
-    counts.take(whose, rules.per_address, rules.per_hour, node.seconds())?;
+    counts.take(whose, rules.accounts_per_hour_per_address, rules.accounts_per_hour, node.seconds())?;
     let done = node.create_account(jid, password).await;
     if done.is_err() {
         counts.give_back(whose);

@@ -63,31 +63,31 @@ pub static FEATURE: Feature = Feature {
             doc: "Users may remove their account.",
         },
         OptionSpec {
-            key: "without_tls",
+            key: "allow_without_tls",
             kind: Kind::Bool,
             default: Value::Bool(false),
             doc: "Passwords are taken on streams that are not encrypted as well.",
         },
         OptionSpec {
-            key: "per_address",
+            key: "accounts_per_hour_per_address",
             kind: Kind::Int(1, 100_000),
             default: Value::Int(5),
             doc: "Accounts that one address may create in an hour; of IPv6 the first 64 bits count.",
         },
         OptionSpec {
-            key: "per_hour",
+            key: "accounts_per_hour",
             kind: Kind::Int(1, 1_000_000),
             default: Value::Int(500),
             doc: "Accounts of the domain that may be created in an hour.",
         },
         OptionSpec {
-            key: "shortest_name",
+            key: "min_username_length",
             kind: Kind::Int(1, 64),
             default: Value::Int(2),
             doc: "Characters that a user name must have at least.",
         },
         OptionSpec {
-            key: "reserved",
+            key: "reserved_usernames",
             kind: Kind::Texts,
             default: Value::Texts(Vec::new()),
             doc: "User names that cannot be registered, besides those of offices such as `postmaster`.",
@@ -141,10 +141,10 @@ struct Rules {
     open: bool,
     password_change: bool,
     removal: bool,
-    without_tls: bool,
-    per_address: u32,
-    per_hour: u32,
-    shortest_name: usize,
+    allow_without_tls: bool,
+    accounts_per_hour_per_address: u32,
+    accounts_per_hour: u32,
+    min_username_length: usize,
     reserved: BTreeSet<String>,
     instructions: String,
     url: String,
@@ -153,15 +153,15 @@ struct Rules {
 fn build(builder: &mut Builder<'_>) {
     let options = builder.options;
     let number = |key: &str| u32::try_from(options.int(key)).unwrap_or(0);
-    let names = options.texts("reserved").iter().map(|name| name.to_lowercase());
+    let names = options.texts("reserved_usernames").iter().map(|name| name.to_lowercase());
     let rules = Arc::new(Rules {
         open: options.bool("open"),
         password_change: options.bool("password_change"),
         removal: options.bool("removal"),
-        without_tls: options.bool("without_tls"),
-        per_address: number("per_address"),
-        per_hour: number("per_hour"),
-        shortest_name: number("shortest_name") as usize,
+        allow_without_tls: options.bool("allow_without_tls"),
+        accounts_per_hour_per_address: number("accounts_per_hour_per_address"),
+        accounts_per_hour: number("accounts_per_hour"),
+        min_username_length: number("min_username_length") as usize,
         reserved: names.chain(OFFICES.map(str::to_owned)).collect(),
         instructions: options.text("instructions").to_owned(),
         url: options.text("url").to_owned(),

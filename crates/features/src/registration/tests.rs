@@ -182,8 +182,11 @@ fn what_cannot_be_registered_is_refused() {
 
 #[test]
 fn accounts_and_guesses_are_counted() {
-    let engine =
-        engine(&[("open", Value::Bool(true)), ("per_address", Value::Int(2)), ("per_hour", Value::Int(3))]);
+    let engine = engine(&[
+        ("open", Value::Bool(true)),
+        ("accounts_per_hour_per_address", Value::Int(2)),
+        ("accounts_per_hour", Value::Int(3)),
+    ]);
     let later = || Err("wait not-acceptable".to_owned());
     for n in 0..2 {
         assert!(register(&engine, "192.0.2.1", &format!("one{n}"), GOOD).is_ok());
@@ -201,7 +204,7 @@ fn accounts_and_guesses_are_counted() {
 
 #[test]
 fn a_store_that_fails_gives_the_place_back() {
-    let engine = engine(&[("open", Value::Bool(true)), ("per_address", Value::Int(1))]);
+    let engine = engine(&[("open", Value::Bool(true)), ("accounts_per_hour_per_address", Value::Int(1))]);
     engine.fail_store(true);
     assert!(register(&engine, "192.0.2.1", "hamlet", GOOD).is_err());
     engine.fail_store(false);

@@ -55,7 +55,7 @@ pub(super) fn answer(
             })))
         }
         Wish::Fields { .. } if !rules.password_change => Err(StanzaCondition::NotAllowed.into()),
-        Wish::Fields { .. } if !rules.without_tls && !session.flags.has(flags::SECURE) => {
+        Wish::Fields { .. } if !rules.allow_without_tls && !session.flags.has(flags::SECURE) => {
             Err(StanzaError::new(StanzaCondition::NotAuthorized)
                 .kind(ErrorType::Modify)
                 .text("passwords are changed on encrypted streams only"))

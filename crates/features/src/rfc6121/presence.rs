@@ -40,13 +40,13 @@ pub static FEATURE: Feature = Feature {
     }],
     options: &[
         OptionSpec {
-            key: "presence_bytes",
+            key: "max_bytes",
             kind: feature::Kind::Int(1_024, 65_536),
             default: Value::Int(4_096),
             doc: "The largest presence that is broadcast and kept, in bytes.",
         },
         OptionSpec {
-            key: "iq_without_subscription",
+            key: "allow_iq_without_subscription",
             kind: feature::Kind::Bool,
             default: Value::Bool(false),
             doc: "Deliver requests (IQ) to a full address although the sender may not see its presence, as other servers do. \
@@ -62,7 +62,7 @@ const fn of(ty: PresenceType) -> KindSet {
 }
 
 fn build(b: &mut Builder<'_>) {
-    let limit = usize::try_from(b.options.int("presence_bytes")).unwrap_or(usize::MAX);
+    let limit = usize::try_from(b.options.int("max_bytes")).unwrap_or(usize::MAX);
     let outbound = of(PresenceType::Available)
         .and(of(PresenceType::Unavailable))
         .and(of(PresenceType::Probe))
@@ -73,7 +73,7 @@ fn build(b: &mut Builder<'_>) {
     b.incoming(Phase::Rewrite, Interest::kinds(of(PresenceType::Probe)), probe);
     b.incoming(Phase::Notify, Interest::kinds(of(PresenceType::Unavailable)), left);
     b.closing(Phase::Notify, Interest::ALL, closing);
-    if b.options.bool("iq_without_subscription") {
+    if b.options.bool("allow_iq_without_subscription") {
         b.iq_without_subscription();
     }
 }
@@ -178,7 +178,7 @@ fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow
     if to.bare() == account.jid.as_ref() {
         return Flow::Next;
     }
-    let limit = usize::from(ctx.node.limits().directed_presence);
+    let limit = usize::from(ctx.node.limits().directed_presence_entities);
     // Case 1: subscribers hear of it by broadcast anyway.
     let subscriber = ctx.node.subscription(account, to).has(Subscription::FROM);
     let fits = ctx.session.with(|state| {

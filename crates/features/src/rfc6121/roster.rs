@@ -41,19 +41,19 @@ pub static FEATURE: Feature = Feature {
     iq: &[GET, SET, OTHERS_GET, OTHERS_SET],
     options: &[
         OptionSpec {
-            key: "name_bytes",
+            key: "max_name_bytes",
             kind: Kind::Int(16, 65_536),
             default: Value::Int(1023),
             doc: "The longest name that a contact may be given, in bytes.",
         },
         OptionSpec {
-            key: "group_bytes",
+            key: "max_group_bytes",
             kind: Kind::Int(16, 65_536),
             default: Value::Int(1023),
             doc: "The longest name of a group, in bytes.",
         },
         OptionSpec {
-            key: "groups",
+            key: "max_groups_per_contact",
             kind: Kind::Int(1, 1_000),
             default: Value::Int(50),
             doc: "The groups that one contact may be in.",
@@ -78,8 +78,11 @@ struct Bounds {
 
 fn build(b: &mut Builder<'_>) {
     let option = |key| usize::try_from(b.options.int(key)).unwrap_or_default();
-    let bounds =
-        Bounds { name: option("name_bytes"), group: option("group_bytes"), groups: option("groups") };
+    let bounds = Bounds {
+        name: option("max_name_bytes"),
+        group: option("max_group_bytes"),
+        groups: option("max_groups_per_contact"),
+    };
     b.iq(GET, get);
     b.iq(SET, move |request: &mut IqRequest<'_>| set(request, bounds));
     b.iq(OTHERS_GET, |_: &mut IqRequest<'_>| forbidden());

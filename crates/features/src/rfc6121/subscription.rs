@@ -47,7 +47,7 @@ pub static FEATURE: Feature = Feature {
     }],
     stream_features: &["<sub xmlns='urn:xmpp:features:pre-approval'/>"],
     options: &[OptionSpec {
-        key: "pending_requests",
+        key: "max_pending_requests",
         kind: feature::Kind::Int(1, 100_000),
         default: Value::Int(500),
         doc: "The unanswered requests that are kept for one account; further ones are ignored.",
@@ -63,7 +63,7 @@ const SUBSCRIPTIONS: KindSet = KindSet::of(Kind::Presence(PresenceType::Subscrib
     .and(KindSet::of(Kind::Presence(PresenceType::Unsubscribed)));
 
 fn build(b: &mut Builder<'_>) {
-    let limit = usize::try_from(b.options.int("pending_requests")).unwrap_or_default();
+    let limit = usize::try_from(b.options.int("max_pending_requests")).unwrap_or_default();
     b.outgoing(Phase::Rewrite, Interest::kinds(SUBSCRIPTIONS), outgoing);
     b.incoming(Phase::Rewrite, Interest::kinds(SUBSCRIPTIONS), move |ctx: &mut IncomingCtx<'_>| {
         incoming(ctx, limit)

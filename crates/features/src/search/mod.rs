@@ -28,7 +28,7 @@ use fields::{FIELDS, LEGACY};
 
 /// User Search.
 pub static FEATURE: Feature = Feature {
-    name: "search",
+    name: "user_search",
     summary: "Finds users by name, nickname and email address.",
     specs: &[
         Spec { name: "XEP-0055", title: "Jabber Search", version: "1.3", left_out: "" },
@@ -38,13 +38,13 @@ pub static FEATURE: Feature = Feature {
     iq: &[FORM, SEARCH],
     options: &[
         OptionSpec {
-            key: "who",
+            key: "access",
             kind: Kind::Text,
             default: Value::Text(std::borrow::Cow::Borrowed("users")),
             doc: "Who may search: `users` with an account on the domain, `admins` only, or `all`, also guests and users of other servers.",
         },
         OptionSpec {
-            key: "results",
+            key: "max_results",
             kind: Kind::Int(1, store::directory::PAGE_MOST as i64),
             default: Value::Int(50),
             doc: "How many users one answer has at most; clients ask for further pages.",
@@ -79,18 +79,21 @@ struct Rules {
 }
 
 fn build(builder: &mut Builder<'_>) {
-    let who = match builder.options.text("who") {
+    let who = match builder.options.text("access") {
         "all" => Who::All,
         "admins" => Who::Admins,
         "users" => Who::Users,
         other => {
-            tracing::error!(who = other, "modules.search: \"who\" is users, admins or all; users may search");
+            tracing::error!(
+                who = other,
+                "modules.user_search: \"access\" is users, admins or all; users may search"
+            );
             Who::Users
         }
     };
     let rules = Rules {
         who,
-        results: u32::try_from(builder.options.int("results")).unwrap_or(50),
+        results: u32::try_from(builder.options.int("max_results")).unwrap_or(50),
         list_all: builder.options.bool("list_all"),
     };
     builder.disco_identity(Identity { category: "directory", kind: "user", name: "Users" });

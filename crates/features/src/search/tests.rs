@@ -163,7 +163,7 @@ fn a_search_for_nothing_is_refused_unless_it_may_list_all() {
 
 #[test]
 fn pages_of_xep_0059() {
-    let engine = with(&[("list_all", Value::Bool(true)), ("results", Value::Int(2))]);
+    let engine = with(&[("list_all", Value::Bool(true)), ("max_results", Value::Int(2))]);
     let romeo = client(&engine);
     let page = |inner: &str| {
         let answer = ask(&romeo, &set(inner));
@@ -213,14 +213,14 @@ fn pages_of_xep_0059() {
 
 #[test]
 fn results_are_limited_without_pages_as_well() {
-    let engine = with(&[("results", Value::Int(1))]);
+    let engine = with(&[("max_results", Value::Int(1))]);
     assert_eq!(users(&ask(&client(&engine), "<last>Capulet</last>")).len(), 1);
 }
 
 #[test]
 fn who_may_search_is_an_option() {
     let allowed = |who: &'static str| {
-        let engine = with(&[("who", Value::Text(who.into()))]);
+        let engine = with(&[("access", Value::Text(who.into()))]);
         engine.node.set_admins([jid::Jid::parse("tybalt@example.com").unwrap()]);
         let clients = [
             engine.connect("romeo", "home"),

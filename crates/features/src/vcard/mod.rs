@@ -39,7 +39,7 @@ pub static FEATURE: Feature = Feature {
     iq: &[OWN_GET, OWN_SET, OTHER_GET, OTHER_SET, SERVER_GET, SERVER_SET],
     options: &[
         OptionSpec {
-            key: "bytes",
+            key: "max_bytes",
             kind: Kind::Int(1_024, store::vcards::VCARD_BYTES as i64),
             default: Value::Int(65_536),
             doc: "The largest vCard of a user, in bytes; a photo is most of it.",
@@ -81,7 +81,7 @@ const SERVER_GET: IqKey = IqKey::get(Target::Server, Ns::VCardTemp, "vCard");
 const SERVER_SET: IqKey = IqKey::set(Target::Server, Ns::VCardTemp, "vCard");
 
 fn build(builder: &mut Builder<'_>) {
-    let most = usize::try_from(builder.options.int("bytes")).unwrap_or(usize::MAX);
+    let most = usize::try_from(builder.options.int("max_bytes")).unwrap_or(usize::MAX);
     let domain = domain_card(builder);
     let hashes = builder.options.bool("photo_hash");
     if hashes {

@@ -188,7 +188,7 @@ pub(super) struct Created<'a> {
     pub(super) requests: u8,
     pub(super) inactivity: u32,
     pub(super) polling: u32,
-    pub(super) max_pause: u32,
+    pub(super) max_pause_seconds: u32,
     /// The lower one of both sides' versions; none for a client that did not say its.
     pub(super) version: Option<(u32, u32)>,
     /// Acknowledgements are used: the id of the request.
@@ -255,8 +255,8 @@ impl Created<'_> {
         if self.polling > 0 {
             put(out, "polling", u64::from(self.polling));
         }
-        if self.max_pause > 0 {
-            put(out, "maxpause", u64::from(self.max_pause));
+        if self.max_pause_seconds > 0 {
+            put(out, "maxpause", u64::from(self.max_pause_seconds));
         }
         if let Some((major, minor)) = self.version {
             attr(out, "ver", &format!("{major}.{minor}"));

@@ -44,15 +44,15 @@ pub use table::Sessions;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Longest time in seconds that a request is held; what the client asks for beyond is cut.
-    pub max_wait: u32,
-    /// Seconds without a request after which a session ends; twice this and `polling` for sessions that poll.
-    pub max_inactivity: u32,
+    pub max_wait_seconds: u32,
+    /// Seconds without a request after which a session ends; twice this and `polling_seconds` for sessions that poll.
+    pub max_inactivity_seconds: u32,
     /// Longest pause in seconds that a client may ask for; 0: none.
-    pub max_pause: u32,
+    pub max_pause_seconds: u32,
     /// Most requests that are held for a session. A client may have one more under way.
     pub max_hold: u8,
     /// Fewest seconds between two empty requests of a session that polls; 0: any.
-    pub polling: u32,
+    pub polling_seconds: u32,
     /// Longest body of a request in bytes. It has room for an element of the longest permitted size and the wrapper.
     pub body_bytes: usize,
     /// Sessions at a time; 0: any number.
@@ -66,11 +66,11 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            max_wait: 60,
-            max_inactivity: 60,
-            max_pause: 120,
+            max_wait_seconds: 60,
+            max_inactivity_seconds: 60,
+            max_pause_seconds: 120,
             max_hold: 2,
-            polling: 2,
+            polling_seconds: 2,
             body_bytes: 262_144 + 4096,
             sessions: 0,
             sessions_per_address: 0,

@@ -27,7 +27,7 @@ pub(super) struct Agreed {
     /// Seconds without a request.
     pub(super) inactivity: u32,
     pub(super) polling: u32,
-    pub(super) max_pause: u32,
+    pub(super) max_pause_seconds: u32,
     pub(super) version: Option<(u32, u32)>,
     /// The client acknowledges answers, and so do we requests.
     pub(super) acks: bool,
@@ -65,7 +65,7 @@ impl Agreed {
             requests: self.requests,
             inactivity: self.inactivity,
             polling: self.polling,
-            max_pause: self.max_pause,
+            max_pause_seconds: self.max_pause_seconds,
             version: self.version,
             ack: self.acks.then_some(rid),
             opened: None,

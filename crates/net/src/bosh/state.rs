@@ -261,7 +261,7 @@ impl State {
             self.acknowledge(rest.ack, rid, now);
         }
         if let Some(pause) = rest.pause
-            && pause <= agreed.max_pause
+            && pause <= agreed.max_pause_seconds
         {
             // Section 10: everything is answered at once, and without payloads.
             while !self.held.is_empty() {

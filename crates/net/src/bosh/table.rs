@@ -163,7 +163,7 @@ impl Sessions {
             let at_most = |asked| u32::try_from(asked).map_or(most, |asked| asked.min(most));
             request.count(name).map(|asked| asked.map_or(most, at_most))
         };
-        let wait = within("wait", settings.max_wait)?;
+        let wait = within("wait", settings.max_wait_seconds)?;
         let hold = match request.count("hold")? {
             Some(asked) => {
                 u8::try_from(asked).map_or(settings.max_hold, |asked| asked.min(settings.max_hold))
@@ -172,7 +172,7 @@ impl Sessions {
         };
         let newkey = request.newkey.map(|text| keys::read(text).ok_or(Bad::Form)).transpose()?;
         let polls = wait == 0 || hold == 0;
-        let idle = settings.max_inactivity;
+        let idle = settings.max_inactivity_seconds;
         let mut sid = u128::from_le_bytes(random_bytes::<16>()) & !LEGACY;
         if version.is_none() {
             sid |= LEGACY;
@@ -182,9 +182,13 @@ impl Sessions {
             wait,
             hold,
             requests: hold.saturating_add(1),
-            inactivity: if polls { idle.saturating_mul(2).saturating_add(settings.polling) } else { idle },
-            polling: settings.polling,
-            max_pause: settings.max_pause,
+            inactivity: if polls {
+                idle.saturating_mul(2).saturating_add(settings.polling_seconds)
+            } else {
+                idle
+            },
+            polling: settings.polling_seconds,
+            max_pause_seconds: settings.max_pause_seconds,
             version: version.map(|asked| asked.min(VERSION)),
             acks: request.ack == Some(1),
             secure: origin.secure,

@@ -116,7 +116,7 @@ impl<S: Site> Connection<S> {
         let http = site.http();
         http.tally.connections.fetch_add(1, Relaxed);
         let alarm = http.alarms.add();
-        alarm.set(http.clock.seconds().saturating_add(http.settings().head_seconds));
+        alarm.set(http.clock.seconds().saturating_add(http.settings().header_timeout_seconds));
         Connection {
             stream: Some(stream),
             pass: Some(pass),
@@ -190,10 +190,10 @@ impl<S: Site> Connection<S> {
         let settings = self.site.http().settings();
         let seconds = match due {
             Due::Nothing => return self.alarm.set(NEVER),
-            Due::Head => settings.head_seconds,
-            Due::Body => settings.body_seconds,
-            Due::Idle => settings.idle_seconds,
-            Due::Write => settings.write_seconds,
+            Due::Head => settings.header_timeout_seconds,
+            Due::Body => settings.body_timeout_seconds,
+            Due::Idle => settings.idle_timeout_seconds,
+            Due::Write => settings.write_stall_timeout_seconds,
             Due::Farewell => FAREWELL_SECONDS,
         };
         self.alarm.set(now.saturating_add(seconds));

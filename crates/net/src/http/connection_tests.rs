@@ -244,7 +244,7 @@ fn the_path_of_bosh_answers_browsers() {
 fn pages_of_other_origins_are_kept_out_if_so_configured() {
     let mut origins = Origins::These(Vec::new());
     origins.add("https://chat.example.org").unwrap();
-    let settings = Settings { origins, ..Settings::default() };
+    let settings = Settings { allowed_origins: origins, ..Settings::default() };
     let ask = |origin: &str| {
         let mut run = Run::with(settings.clone(), |_| {});
         run.send(format!("POST /bosh HTTP/1.1\r\nHost: x.org\r\n{origin}Content-Length: 0\r\n\r\n"));

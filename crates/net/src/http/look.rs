@@ -33,7 +33,7 @@ pub(super) fn look(head: &[u8], settings: &Settings, stream: &Stream) -> Result<
     let facts = stream.facts();
     let remote = Remote { peer: facts.peer, secure: facts.secure };
     let rules = Rules {
-        origins: &settings.origins,
+        origins: &settings.allowed_origins,
         proxies: &settings.proxies,
         gzip: settings.gzip,
         bosh: settings.bosh.is_some(),

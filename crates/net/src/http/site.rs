@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Pages that may use BOSH and WebSocket.
-    pub origins: Origins,
+    pub allowed_origins: Origins,
     /// Reverse proxies and the headers that they set.
     pub proxies: Proxies,
     /// Whether answers are compressed for clients that ask for it.
@@ -29,27 +29,27 @@ pub struct Settings {
     /// WebSocket; none: no WebSocket.
     pub websocket: Option<websocket::Settings>,
     /// Seconds from the first byte of a head to its last; of a new connection from the start, with TLS.
-    pub head_seconds: u32,
+    pub header_timeout_seconds: u32,
     /// Seconds for a body.
-    pub body_seconds: u32,
+    pub body_timeout_seconds: u32,
     /// Seconds that a connection stays without a request.
-    pub idle_seconds: u32,
+    pub idle_timeout_seconds: u32,
     /// Seconds without progress while an answer is not taken.
-    pub write_seconds: u32,
+    pub write_stall_timeout_seconds: u32,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            origins: Origins::Any,
+            allowed_origins: Origins::Any,
             proxies: Proxies::NONE,
             gzip: true,
             bosh: Some(crate::bosh::Settings::default().body_bytes),
             websocket: Some(websocket::Settings::default()),
-            head_seconds: 10,
-            body_seconds: 30,
-            idle_seconds: 75,
-            write_seconds: 30,
+            header_timeout_seconds: 10,
+            body_timeout_seconds: 30,
+            idle_timeout_seconds: 75,
+            write_stall_timeout_seconds: 30,
         }
     }
 }

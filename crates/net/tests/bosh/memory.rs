@@ -137,7 +137,7 @@ fn round(world: &World, open: &mut Open<'_>, mut held: Post, body: &str) -> Post
 fn speed_of_a_request() {
     use base::clock::{Clock, SystemClock};
     const ROUNDS: u64 = 200_000;
-    let world = World::with(|s| (s.requests_per_second, s.polling) = (0, 0));
+    let world = World::with(|s| (s.requests_per_second, s.polling_seconds) = (0, 0));
     let clock = SystemClock::new();
     let mut open = world.open();
     let text = "<message to='romeo@example.com/orchard' id='1234567' type='chat'><body>Wherefore art thou?</body></message>";

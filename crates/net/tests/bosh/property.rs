@@ -147,7 +147,8 @@ impl<'w> Client<'w> {
 }
 
 fn check(steps: &[Step], hold: u64, ack: bool) {
-    let world = World::with(|s| (s.polling, s.max_inactivity, s.requests_per_second) = (0, 3600, 0));
+    let world =
+        World::with(|s| (s.polling_seconds, s.max_inactivity_seconds, s.requests_per_second) = (0, 3600, 0));
     let ack = if ack { "ack='1'" } else { "" };
     let open = world.open_with(&format!("wait='60' hold='{hold}' ver='1.6' {ack}"));
     let mut client = Client {

@@ -97,7 +97,7 @@ fn a_session_without_a_request_ends_after_the_inactivity() {
 
 #[test]
 fn a_held_request_is_activity_but_not_when_its_connection_broke() {
-    let world = World::with(|s| s.max_wait = 600);
+    let world = World::with(|s| s.max_wait_seconds = 600);
     let mut open = world.open_with("wait='600' hold='1' ver='1.6'");
     let post = open.post("");
     world.pass(300);
@@ -226,7 +226,7 @@ fn a_pause_may_be_one_request_more_and_may_be_short() {
 #[test]
 fn a_pause_that_is_too_long_or_not_offered_is_no_pause() {
     for (most, asked) in [(120, "121"), (0, "1")] {
-        let world = World::with(|s| s.max_pause = most);
+        let world = World::with(|s| s.max_pause_seconds = most);
         let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
         assert_eq!(value(&open.created, "maxpause").is_some(), most > 0);
         assert!(open.post_with(&format!("pause='{asked}'"), "").waits());
@@ -235,7 +235,7 @@ fn a_pause_that_is_too_long_or_not_offered_is_no_pause() {
 
 #[test]
 fn the_client_gets_no_more_than_is_allowed() {
-    let world = World::with(|s| (s.max_wait, s.max_hold, s.polling) = (30, 2, 0));
+    let world = World::with(|s| (s.max_wait_seconds, s.max_hold, s.polling_seconds) = (30, 2, 0));
     let open = world.open_with("wait='3600' hold='255' ver='1.99'");
     for (name, expect) in [("wait", "30"), ("hold", "2"), ("requests", "3"), ("ver", "1.11")] {
         assert_eq!(value(&open.created, name), Some(expect), "{name}");
@@ -247,7 +247,7 @@ fn the_client_gets_no_more_than_is_allowed() {
 
 #[test]
 fn without_a_polling_interval_a_client_may_poll_as_often_as_it_likes() {
-    let world = World::with(|s| s.polling = 0);
+    let world = World::with(|s| s.polling_seconds = 0);
     let mut open = world.open_with("wait='0' hold='0' ver='1.6'");
     assert!((0..50).all(|_| open.post("").text() == EMPTY));
 }

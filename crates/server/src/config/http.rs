@@ -34,11 +34,11 @@ pub(crate) struct Http {
 pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
     let public_url = section.text("public_url").and_then(|url| public(&url, &section));
     let mut settings = Settings::default();
-    if let Some(list) = section.texts("origins") {
-        settings.origins = Origins::These(Vec::new());
+    if let Some(list) = section.texts("allowed_origins") {
+        settings.allowed_origins = Origins::These(Vec::new());
         for (number, origin) in list.into_iter().enumerate() {
-            if let Err(fault) = settings.origins.add(&origin) {
-                section.fault_at("origins", number, format!("[http] origins: {fault}"));
+            if let Err(fault) = settings.allowed_origins.add(&origin) {
+                section.fault_at("allowed_origins", number, format!("[http] allowed_origins: {fault}"));
             }
         }
     }
@@ -69,10 +69,10 @@ pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
             *now = value as u32;
         }
     };
-    seconds(&mut section, "head_seconds", &mut settings.head_seconds);
-    seconds(&mut section, "body_seconds", &mut settings.body_seconds);
-    seconds(&mut section, "idle_seconds", &mut settings.idle_seconds);
-    seconds(&mut section, "write_seconds", &mut settings.write_seconds);
+    seconds(&mut section, "header_timeout_seconds", &mut settings.header_timeout_seconds);
+    seconds(&mut section, "body_timeout_seconds", &mut settings.body_timeout_seconds);
+    seconds(&mut section, "idle_timeout_seconds", &mut settings.idle_timeout_seconds);
+    seconds(&mut section, "write_stall_timeout_seconds", &mut settings.write_stall_timeout_seconds);
     let connections = section.int("connections", 1, 10_000_000).unwrap_or(100_000) as u32;
     let per_address = section.int("connections_per_address", 1, 10_000_000).unwrap_or(100_000);
     let (on, bosh, presence_delay) = bosh(section.section("bosh"), limits);
@@ -133,11 +133,11 @@ fn bosh(mut section: Section, limits: &Limits) -> (bool, net::bosh::Settings, u3
         )*};
     }
     take! {
-        max_wait: 1..=600,
-        max_inactivity: 5..=3_600,
-        max_pause: 0..=3_600,
+        max_wait_seconds: 1..=600,
+        max_inactivity_seconds: 5..=3_600,
+        max_pause_seconds: 0..=3_600,
         max_hold: 1..=10,
-        polling: 0..=60,
+        polling_seconds: 0..=60,
         body_bytes: 10_000..=16_777_216,
         sessions: 0..=10_000_000,
         sessions_per_address: 0..=10_000_000,

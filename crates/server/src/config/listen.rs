@@ -15,7 +15,7 @@ pub(crate) struct Listen {
     pub(crate) kind: Kind,
     pub(crate) address: SocketAddr,
     pub(crate) tls: TlsPolicy,
-    pub(crate) plain_without_tls: bool,
+    pub(crate) allow_plain_without_tls: bool,
     /// Every connection begins with a PROXY header.
     pub(crate) proxy_protocol: bool,
 }
@@ -37,13 +37,13 @@ pub(crate) struct Tls {
 /// Every mechanism but ANONYMOUS.
 pub(super) fn default_auth() -> Auth {
     let mechanisms = sasl::Mechanism::ALL.into_iter().fold(MechanismSet::EMPTY, MechanismSet::with);
-    Auth { mechanisms, anonymous: false }
+    Auth { mechanisms, allow_anonymous: false }
 }
 
-/// `mechanisms` and `anonymous` of a section, over what holds without them.
+/// `mechanisms` and `allow_anonymous` of a section, over what holds without them.
 pub(super) fn auth(section: &mut Section, otherwise: Auth) -> Auth {
-    let anonymous = section.bool("anonymous").unwrap_or(otherwise.anonymous);
-    let Some(names) = section.texts("mechanisms") else { return Auth { anonymous, ..otherwise } };
+    let allow_anonymous = section.bool("allow_anonymous").unwrap_or(otherwise.allow_anonymous);
+    let Some(names) = section.texts("mechanisms") else { return Auth { allow_anonymous, ..otherwise } };
     let mut mechanisms = MechanismSet::EMPTY;
     for (number, name) in names.into_iter().enumerate() {
         match sasl::Mechanism::from_name(&name) {
@@ -56,7 +56,7 @@ pub(super) fn auth(section: &mut Section, otherwise: Auth) -> Auth {
             }
         }
     }
-    Auth { mechanisms, anonymous }
+    Auth { mechanisms, allow_anonymous }
 }
 
 pub(super) fn listeners(root: &mut Section) -> Vec<Listen> {
@@ -64,7 +64,7 @@ pub(super) fn listeners(root: &mut Section) -> Vec<Listen> {
         kind,
         address,
         tls: usual(kind, address),
-        plain_without_tls: false,
+        allow_plain_without_tls: false,
         proxy_protocol: false,
     };
     let Some(list) = root.sections("listen") else {
@@ -124,27 +124,24 @@ fn listener(mut section: Section) -> Option<Listen> {
         }
         _ => {}
     }
-    let plain_without_tls = section.bool("plain_without_tls").unwrap_or(false);
+    let allow_plain_without_tls = section.bool("allow_plain_without_tls").unwrap_or(false);
     let proxy_protocol = section.bool("proxy_protocol").unwrap_or(false);
     section.finish();
     let (kind, address) = (kind?, parsed?);
     let tls = written.unwrap_or_else(|| usual(kind, address));
-    Some(Listen { kind, address, tls, plain_without_tls, proxy_protocol })
+    Some(Listen { kind, address, tls, allow_plain_without_tls, proxy_protocol })
 }
 
 pub(super) fn tls(mut section: Section) -> Tls {
     let mut certificates = Vec::new();
-    let mut pair = |section: &mut Section| match (section.text("certificate"), section.text("key")) {
-        (None, None) => {}
-        (Some(certificate), Some(key)) => {
-            certificates.push(net::tls::Files { certificate: certificate.into(), key: key.into() });
+    for mut one in section.sections("certificates").unwrap_or_default() {
+        match (one.text("certificate"), one.text("key")) {
+            (Some(certificate), Some(key)) => {
+                certificates.push(net::tls::Files { certificate: certificate.into(), key: key.into() });
+            }
+            _ => one.faults.at(&one.here(), "[[tls.certificates]] needs both certificate and key"),
         }
-        _ => section.fault("certificate", "[tls] needs both certificate and key, or neither"),
-    };
-    pair(&mut section);
-    for mut more in section.sections("more").unwrap_or_default() {
-        pair(&mut more);
-        more.finish();
+        one.finish();
     }
     let client_authorities = section.text("client_authorities").map(PathBuf::from);
     section.finish();

@@ -1,4 +1,4 @@
-//! `[modules]` and `[domain."…"]`: which features are on, for all domains and for one.
+//! `[modules]` and `[host."…"]`: which features are on, for all hosts and for one.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +12,36 @@ use super::source::Path;
 /// What the configuration says of modules, by name.
 pub(crate) type Modules = BTreeMap<String, ModuleConfig>;
 
-/// What one domain has of its own.
+/// Settings of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Domain {
-    /// Over those of all domains; see [`merge`].
+pub(crate) struct HostConfig {
+    /// Over those of all hosts; see [`merge`].
     pub(crate) modules: Modules,
     /// Complete.
     pub(crate) auth: Auth,
 }
 
-/// The settings of single domains.
-pub(super) fn domains(root: &mut Section, served: &[String], auth: Auth) -> BTreeMap<String, Domain> {
-    let mut domains = BTreeMap::new();
-    for (written, mut section) in root.named("domain") {
+/// The settings of single hosts.
+pub(super) fn hosts(root: &mut Section, served: &[String], auth: Auth) -> BTreeMap<String, HostConfig> {
+    let mut hosts = BTreeMap::new();
+    for (written, mut section) in root.named("host") {
         let (faults, path) = (section.faults.clone(), section.here());
         let name = jid::Jid::parse(&written).map_or_else(|_| written.clone(), |jid| jid.to_string());
         if !served.contains(&name) {
             let near = features::registry::nearest(&name, served.iter().map(String::as_str));
             let mend = if near.is_empty() { "; add it there".to_owned() } else { near };
-            faults.at(&path, format!("[domain.\"{written}\"] is not one of domains{mend}"));
+            faults.at(&path, format!("[host.\"{written}\"] is not one of hosts{mend}"));
         }
         let mut own = section.section("auth");
         let auth = super::listen::auth(&mut own, auth);
         own.finish();
         let modules = modules(&mut section);
         section.finish();
-        if domains.insert(name, Domain { modules, auth }).is_some() {
-            faults.at(&path, format!("[domain.\"{written}\"] is there twice, written in two ways"));
+        if hosts.insert(name, HostConfig { modules, auth }).is_some() {
+            faults.at(&path, format!("[host.\"{written}\"] is there twice, written in two ways"));
         }
     }
-    domains
+    hosts
 }
 
 pub(super) fn modules(section: &mut Section) -> Modules {

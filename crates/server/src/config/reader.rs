@@ -163,7 +163,7 @@ impl Section {
     }
     pub(super) fn section(&mut self, key: &'static str) -> Section {
         let name = self.inner(key);
-        // Perhaps another key was meant, such as `domains`.
+        // Perhaps another key was meant, such as `hosts`.
         let near = features::registry::nearest(key, self.asked.iter().copied());
         let table = match self.take(key) {
             None => Table::new(),
@@ -252,7 +252,7 @@ mod tests {
         let vars = [
             ("THRONG__LIMITS__STANZA_BYTES", "20000"),
             ("THRONG__DATA_DIR", "/var/lib/throng"),
-            ("THRONG__DOMAINS", "[\"a.org\"]"),
+            ("THRONG__HOSTS", "[\"a.org\"]"),
             ("OTHER", "x"),
         ];
         overlay(
@@ -263,7 +263,7 @@ mod tests {
         .unwrap();
         assert_eq!(table["limits"]["stanza_bytes"].as_integer(), Some(20_000));
         assert_eq!(table["data_dir"].as_str(), Some("/var/lib/throng"));
-        assert_eq!(table["domains"][0].as_str(), Some("a.org"));
+        assert_eq!(table["hosts"][0].as_str(), Some("a.org"));
         assert!(!table.contains_key("other"));
     }
 }

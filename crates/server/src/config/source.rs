@@ -74,6 +74,27 @@ impl Source {
         (0..=path.0.len()).rev().find_map(|len| self.places.get(&Path(path.0.get(..len)?.to_vec())))
     }
 
+    /// Where a key stands, or the first key below it.
+    pub(crate) fn place_within(&self, path: &Path) -> Option<&Place> {
+        let below = |(one, _): &(&Path, &Place)| one.0.starts_with(&path.0);
+        self.places.get(path).or_else(|| self.places.iter().filter(below).map(|(_, place)| place).min())
+    }
+
+    /// Notes that what stands at one path, and everything below it, is read at another one.
+    pub(crate) fn rename(&mut self, from: &Path, to: &Path) {
+        let moved: Vec<(Path, Place)> = self
+            .places
+            .iter()
+            .filter_map(|(path, place)| {
+                let rest = path.0.strip_prefix(from.0.as_slice())?;
+                Some((Path([to.0.as_slice(), rest].concat()), place.clone()))
+            })
+            .collect();
+        for (path, place) in moved {
+            self.places.entry(path).or_insert(place);
+        }
+    }
+
     /// Notes that a key is from the environment, whatever the file has.
     pub(crate) fn variable(&mut self, path: Path, name: &str) {
         self.places.insert(path, Place::Variable(name.to_owned()));

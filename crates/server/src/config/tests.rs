@@ -22,7 +22,7 @@ fn wrong(text: &str) -> String {
 #[test]
 fn nothing_is_a_configuration() {
     let config = read("").unwrap();
-    assert_eq!(config.domains, ["localhost"]);
+    assert_eq!(config.hosts, ["localhost"]);
     assert_eq!(config.admins, ["admin@localhost"]);
     assert_eq!(config.storage_url, "sqlite:data/throng.db");
     let ports: Vec<u16> = config.listen.iter().map(|l| l.address.port()).collect();
@@ -33,22 +33,22 @@ fn nothing_is_a_configuration() {
         [TlsPolicy::Required, TlsPolicy::Required, TlsPolicy::Optional],
         "HTTP is on loopback"
     );
-    assert!(config.listen.iter().all(|l| !l.plain_without_tls && !l.proxy_protocol));
+    assert!(config.listen.iter().all(|l| !l.allow_plain_without_tls && !l.proxy_protocol));
 }
 
 #[test]
 fn mistakes_are_named_with_their_mend() {
-    assert_eq!(wrong("ddomains = [\"a\"]"), "unknown key \"ddomains\"; did you mean \"domains\"?");
+    assert_eq!(wrong("hhosts = [\"a\"]"), "unknown key \"hhosts\"; did you mean \"hosts\"?");
     assert_eq!(
         wrong("[limits]\nstanza_byte = 3"),
         "unknown key \"stanza_byte\" in [limits]; did you mean \"stanza_bytes\"?"
     );
-    assert!(wrong("domains = [\"a b\", \"c\"]").contains("\"a b\" in domains is not a domain"));
+    assert!(wrong("hosts = [\"a b\", \"c\"]").contains("\"a b\" in hosts is not a domain"));
     assert!(wrong("[limits]\nstanza_bytes = 3").contains("between 10000 and 16777216"));
-    assert!(wrong("domains = 3").contains("list of texts"));
+    assert!(wrong("hosts = 3").contains("list of texts"));
     assert!(wrong("[[listen]]\nkind = \"c2s\"").contains("needs an address"));
     assert!(wrong("[[listen]]\nkind = \"irc\"\naddress = \"0.0.0.0:1\"").contains("not \"irc\""));
-    assert!(wrong("[tls]\ncertificate = \"a\"").contains("both"));
+    assert!(wrong("[[tls.certificates]]\ncertificate = \"a\"").contains("both"));
     assert!(wrong("[cluster]\nnode = \"a\"").contains("single node"));
     assert_eq!(
         wrong("[auth]\nmechanisms = [\"SCRAM-SHA1\"]"),
@@ -64,20 +64,20 @@ fn mistakes_are_named_with_their_mend() {
 #[test]
 fn all_mistakes_are_named_at_once() {
     let error = read(
-        "domainz = 3\nadmins = [\"nobody\"]\n[limits]\nidle_seconds = 1\nspeed = 4\n[modules]\nofline = true\n\
-         [modules.ping]\ntime = 3\n[domain.localhost.modules]\ntime = 4\n",
+        "hostz = 3\nadmins = [\"nobody\"]\n[limits]\nidle_ping_seconds = 1\nspeed = 4\n[modules]\nofline = true\n\
+         [modules.ping]\ntime = 3\n[host.localhost.modules]\nentity_time = 4\n",
     )
     .unwrap_err();
     let mistakes = error.downcast_ref::<reader::Mistakes>().expect("a list");
     let text = mistakes.0.join("\n");
     for part in [
-        "unknown key \"domainz\"",
+        "unknown key \"hostz\"",
         "\"nobody\" in admins",
-        "[limits] idle_seconds must be a whole number between 5 and 86400",
+        "[limits] idle_ping_seconds must be a whole number between 5 and 86400",
         "unknown key \"speed\" in [limits]",
         "unknown module \"ofline\" under [modules]; did you mean \"offline\"?",
         "modules.ping: unknown option \"time\"",
-        "[domain.\"localhost\"] modules.time is true, false or a table of options",
+        "[host.\"localhost\"] modules.entity_time is true, false or a table of options",
     ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
@@ -91,9 +91,9 @@ fn each_mistake_is_named_with_its_line_and_column() {
     let file = folder.join("wrong.toml");
     std::fs::write(
         &file,
-        "domain = \"a.org\"\nadmins = [\n  \"admin@a.org\",\n  \"nobody\" ]\n[log]\nlevel = \"loud\"\n\
+        "host = \"a.org\"\nadmins = [\n  \"admin@a.org\",\n  \"nobody\" ]\n[log]\nlevel = \"loud\"\n\
          [[listen]]\nkind = \"c2s\"\naddress = \"0.0.0.0:5222\"\n[[listen]]\nkind = \"c2s\"\naddress = \"here\"\n\
-         [modules.offline]\nlimit = \"x\"\nlimits = 3\n[limits]\nstanza_bytes = 3\nspeed = = 4\n",
+         [modules.offline]\nmax_messages = \"x\"\nlimits = 3\n[limits]\nstanza_bytes = 3\nspeed = = 4\n",
     )
     .unwrap();
     let error = Config::load(Some(&file)).unwrap_err();
@@ -103,7 +103,7 @@ fn each_mistake_is_named_with_its_line_and_column() {
     let found: Vec<&str> =
         mistakes.0.iter().map(|line| line.strip_prefix(&name).expect("the file")).collect();
     let expected = [
-        "1:1: domain must be a section: [domain]; did you mean \"domains\"?",
+        "1:1: host must be a section: [host]; did you mean \"hosts\"?",
         "4:3: \"nobody\" in admins is not an address",
         "6:1: [log] level \"loud\" is not one of",
         "12:1: \"here\" is not an address such as",
@@ -137,38 +137,38 @@ fn a_mistake_in_the_environment_names_its_variable() {
 #[test]
 fn the_whole_example_is_read() {
     let config = read(
-        "domains = [\"example.org\"]\nadmins = [\"admin@example.org\"]\ndata_dir = \"d\"\n\
+        "hosts = [\"example.org\"]\nadmins = [\"admin@example.org\"]\ndata_dir = \"d\"\n\
          [storage]\nurl = \"sqlite:x.db\"\npool_size = 3\n\
-         [[listen]]\nkind = \"c2s\"\naddress = \"127.0.0.1:5222\"\ntls = \"off\"\nplain_without_tls = true\n\
+         [[listen]]\nkind = \"c2s\"\naddress = \"127.0.0.1:5222\"\ntls = \"off\"\nallow_plain_without_tls = true\n\
          [limits]\nstanza_bytes = 100000\n[log]\nformat = \"json\"\nlevel = \"debug\"\n",
     )
     .unwrap();
     assert_eq!(config.pool_size, 3);
     assert_eq!(config.limits.stanza_bytes, 100_000);
     assert_eq!(config.listen[0].tls, TlsPolicy::Off);
-    assert!(config.listen[0].plain_without_tls && config.log.json);
+    assert!(config.listen[0].allow_plain_without_tls && config.log.json);
 }
 
 #[test]
 fn a_domain_has_its_own_modules_and_logins() {
     let config = read(
-        "domains = [\"a.org\", \"b.org\"]\n\
+        "hosts = [\"a.org\", \"b.org\"]\n\
          [auth]\nmechanisms = [\"PLAIN\", \"SCRAM-SHA-1\"]\n\
-         [modules]\ntime = false\n[modules.offline]\nlimit = 5\nexpiry_days = 7\n\
-         [domain.\"b.org\".modules]\ntime = true\nping = false\noffline = { limit = 9 }\n\
-         [domain.\"b.org\".auth]\nanonymous = true\nmechanisms = [\"SCRAM-SHA-256\"]\n",
+         [modules]\nentity_time = false\n[modules.offline]\nmax_messages = 5\nexpiry_days = 7\n\
+         [host.\"b.org\".modules]\nentity_time = true\nping = false\noffline = { max_messages = 9 }\n\
+         [host.\"b.org\".auth]\nallow_anonymous = true\nmechanisms = [\"SCRAM-SHA-256\"]\n",
     )
     .unwrap();
     assert_eq!(config.modules_of("a.org"), config.modules);
     let own = config.modules_of("b.org");
-    assert_eq!(own["time"], ModuleConfig::Switch(true));
+    assert_eq!(own["entity_time"], ModuleConfig::Switch(true));
     assert_eq!(own["ping"], ModuleConfig::Switch(false));
-    let options = [("limit".to_owned(), Value::Int(9)), ("expiry_days".to_owned(), Value::Int(7))];
+    let options = [("max_messages".to_owned(), Value::Int(9)), ("expiry_days".to_owned(), Value::Int(7))];
     assert_eq!(own["offline"], ModuleConfig::Options(options.into()));
     let policy = config.policy(&config.listen[0]);
     let (a, b) = (policy.auth(Some("a.org")), policy.auth(Some("b.org")));
-    assert!(a.mechanisms.contains(Mechanism::Plain) && !a.anonymous);
-    assert!(!b.mechanisms.contains(Mechanism::Plain) && b.anonymous);
+    assert!(a.mechanisms.contains(Mechanism::Plain) && !a.allow_anonymous);
+    assert!(!b.mechanisms.contains(Mechanism::Plain) && b.allow_anonymous);
     assert!(b.mechanisms.contains(Mechanism::ScramSha256));
     assert_eq!(policy.auth(None), config.auth);
 }
@@ -176,43 +176,40 @@ fn a_domain_has_its_own_modules_and_logins() {
 #[test]
 fn a_domain_that_is_not_served_and_keys_that_no_domain_has_are_mistakes() {
     assert_eq!(
-        wrong("domains = [\"example.net\"]\n[domain.\"example.ney\"]\n"),
-        "[domain.\"example.ney\"] is not one of domains; did you mean \"example.net\"?"
+        wrong("hosts = [\"example.net\"]\n[host.\"example.ney\"]\n"),
+        "[host.\"example.ney\"] is not one of hosts; did you mean \"example.net\"?"
     );
     assert_eq!(
-        wrong("domains = [\"example.net\"]\n[domain.\"elsewhere.org\"]\n"),
-        "[domain.\"elsewhere.org\"] is not one of domains; add it there"
+        wrong("hosts = [\"example.net\"]\n[host.\"elsewhere.org\"]\n"),
+        "[host.\"elsewhere.org\"] is not one of hosts; add it there"
     );
     assert_eq!(
-        wrong("[domain.localhost]\nmodulse = 3"),
-        "unknown key \"modulse\" in [domain.\"localhost\"]; did you mean \"modules\"?"
+        wrong("[host.localhost]\nmodulse = 3"),
+        "unknown key \"modulse\" in [host.\"localhost\"]; did you mean \"modules\"?"
     );
     assert_eq!(
-        wrong("[domain.localhost.auth]\niterations = 5000"),
-        "unknown key \"iterations\" in [domain.\"localhost\".auth]; known are anonymous, mechanisms"
+        wrong("[host.localhost.auth]\nscram_iterations = 5000"),
+        "unknown key \"scram_iterations\" in [host.\"localhost\".auth]; known are allow_anonymous, mechanisms"
     );
     assert_eq!(
-        wrong("[domain.localhost.modules]\nofline = true"),
-        "[domain.\"localhost\"] unknown module \"ofline\" under [modules]; did you mean \"offline\"?"
+        wrong("[host.localhost.modules]\nofline = true"),
+        "[host.\"localhost\"] unknown module \"ofline\" under [modules]; did you mean \"offline\"?"
     );
-    let twice = wrong("domains = [\"a.org\"]\n[domain.\"a.org\"]\n[domain.\"A.org\"]\n");
+    let twice = wrong("hosts = [\"a.org\"]\n[host.\"a.org\"]\n[host.\"A.org\"]\n");
     assert!(twice.ends_with("is there twice, written in two ways"), "{twice}");
-    assert_eq!(wrong("domain = [\"a\"]"), "domain must be a section: [domain]; did you mean \"domains\"?");
-    assert_eq!(
-        wrong("[domain]\nlocalhost = 3"),
-        "[domain] localhost must be a section: [domain.\"localhost\"]"
-    );
+    assert_eq!(wrong("host = [\"a\"]"), "host must be a section: [host]; did you mean \"hosts\"?");
+    assert_eq!(wrong("[host]\nlocalhost = 3"), "[host] localhost must be a section: [host.\"localhost\"]");
 }
 
 #[test]
 fn a_domains_switch_keeps_the_options_and_a_table_switches_on() {
-    let all = read("[modules.offline]\nenabled = false\nlimit = 5\n").unwrap().modules;
+    let all = read("[modules.offline]\nenabled = false\nmax_messages = 5\n").unwrap().modules;
     let own = |text: &str| read(text).unwrap().modules;
     let merged = modules::merge(&all, &own("[modules]\noffline = true"));
-    let options = [("limit".to_owned(), Value::Int(5)), ("enabled".to_owned(), Value::Bool(true))];
+    let options = [("max_messages".to_owned(), Value::Int(5)), ("enabled".to_owned(), Value::Bool(true))];
     assert_eq!(merged["offline"], ModuleConfig::Options(options.into()));
     let merged = modules::merge(&all, &own("[modules.offline]\nexpiry_days = 2"));
-    let options = [("limit".to_owned(), Value::Int(5)), ("expiry_days".to_owned(), Value::Int(2))];
+    let options = [("max_messages".to_owned(), Value::Int(5)), ("expiry_days".to_owned(), Value::Int(2))];
     assert_eq!(merged["offline"], ModuleConfig::Options(options.into()));
 }
 
@@ -231,10 +228,10 @@ fn rates_have_defaults_that_leave_loopback_alone_and_written_ones_hold_for_all()
 fn http_is_read_whole() {
     let config = read(
         "[limits]\nstanza_bytes = 100000\n\
-         [http]\npublic_url = 'https://xmpp.example.org:5443/'\norigins = ['https://chat.example.org']\n\
+         [http]\npublic_url = 'https://xmpp.example.org:5443/'\nallowed_origins = ['https://chat.example.org']\n\
          trusted_proxies = ['10.0.0.0/8']\nclient_address_header = 'X-Forwarded-For'\n\
-         client_scheme_header = 'x-forwarded-proto'\nmetrics_allow = ['192.0.2.0/24']\ngzip = false\nidle_seconds = 20\n\
-         [http.bosh]\nmax_wait = 30\nmax_hold = 1\n[http.websocket]\nmessage_bytes = 20000\n\
+         client_scheme_header = 'x-forwarded-proto'\nmetrics_allow = ['192.0.2.0/24']\ngzip = false\nidle_timeout_seconds = 20\n\
+         [http.bosh]\nmax_wait_seconds = 30\nmax_hold = 1\n[http.websocket]\nmessage_bytes = 20000\n\
          [[listen]]\nkind = 'https'\naddress = '0.0.0.0:5443'\nproxy_protocol = true\n\
          [[listen]]\nkind = 'http'\naddress = '0.0.0.0:5280'\n",
     )
@@ -245,8 +242,11 @@ fn http_is_read_whole() {
     assert_eq!(http.settings.proxies.address, Some(net::http::AddressHeader::XForwardedFor));
     assert_eq!(http.settings.proxies.scheme, Some(net::http::SchemeHeader::XForwardedProto));
     assert!(http.metrics_allow.contains("192.0.2.9".parse().unwrap()));
-    assert!(!http.settings.origins.allow(Some("https://evil.example"), None));
-    assert_eq!((http.bosh.max_wait, http.bosh.max_hold, http.settings.idle_seconds), (30, 1, 20));
+    assert!(!http.settings.allowed_origins.allow(Some("https://evil.example"), None));
+    assert_eq!(
+        (http.bosh.max_wait_seconds, http.bosh.max_hold, http.settings.idle_timeout_seconds),
+        (30, 1, 20)
+    );
     assert_eq!(http.settings.bosh, Some(104_096), "room for the longest stanza");
     assert_eq!(http.settings.websocket.as_ref().map(|w| w.message_bytes), Some(20_000));
     assert!(config.listen[0].proxy_protocol && config.listen[0].is_http());
@@ -258,7 +258,8 @@ fn http_is_read_whole() {
 #[test]
 fn mistakes_of_http_are_named() {
     assert!(
-        wrong("[http]\norigins = ['chat.example.org']").contains("\"chat.example.org\" is not an origin")
+        wrong("[http]\nallowed_origins = ['chat.example.org']")
+            .contains("\"chat.example.org\" is not an origin")
     );
     let proxies = "[http]\ntrusted_proxies = ['127.0.0.1']\n";
     assert!(wrong(proxies).contains("client_address_header = \"X-Forwarded-For\""));
@@ -275,7 +276,7 @@ fn mistakes_of_http_are_named() {
     assert!(
         wrong("[http]\npublic_url = 'xmpp.example.org'").contains("such as \"https://xmpp.example.org\"")
     );
-    assert!(wrong("[http.bosh]\nmax_wait = 0").contains("between 1 and 600"));
+    assert!(wrong("[http.bosh]\nmax_wait_seconds = 0").contains("between 1 and 600"));
     assert!(wrong("[http.bosh]\nwait = 60").contains("unknown key \"wait\" in [http.bosh]"));
     assert!(wrong("[http.websocket]\nsee_other_uri = 'https://a'").contains("wss://"));
     let listen = "[[listen]]\nkind = 'https'\naddress = '127.0.0.1:1'\n";

@@ -47,14 +47,14 @@ pub(super) async fn serve(place: Arc<Place>, stream: Stream, pass: Pass) {
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_secs(u64::from(settings.idle_seconds)))
+        .header_read_timeout(Duration::from_secs(u64::from(settings.idle_timeout_seconds)))
         .max_buf_size(HEAD_BYTES as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(HEAD_BYTES)
-        .keep_alive_interval(Duration::from_secs(u64::from(settings.idle_seconds)))
+        .keep_alive_interval(Duration::from_secs(u64::from(settings.idle_timeout_seconds)))
         .keep_alive_timeout(Duration::from_secs(20))
         .enable_connect_protocol();
     let shared = place.clone();
@@ -192,7 +192,8 @@ impl Asked {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let host = request.uri().authority().map(|authority| authority.as_str()).or(text(header::HOST));
         let single = headers.get_all(header::ORIGIN).iter().count() <= 1;
-        let granted = self.settings.origins.header(text(header::ORIGIN), host).ok().filter(|_| single);
+        let granted =
+            self.settings.allowed_origins.header(text(header::ORIGIN), host).ok().filter(|_| single);
         let Some(granted) = granted else {
             return Err(refused(StatusCode::FORBIDDEN, "pages of this origin may not use this server"));
         };
@@ -256,7 +257,7 @@ impl Asked {
         if hyper::body::Body::size_hint(&body).lower() > limit as u64 {
             return Err(too_long());
         }
-        let patience = Duration::from_secs(u64::from(self.settings.body_seconds));
+        let patience = Duration::from_secs(u64::from(self.settings.body_timeout_seconds));
         let collected = pin!(Limited::new(body, limit).collect());
         match tokio::time::timeout(patience, collected).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),

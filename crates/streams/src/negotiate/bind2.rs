@@ -95,7 +95,7 @@ impl Connection {
             Some(id) => ClientId::new(id).name(&service.tokens, principal.jid.as_str()),
             None => base::id::random_id(),
         };
-        let longest = usize::from(node.limits().resource_bytes);
+        let longest = usize::from(node.limits().resourcepart_bytes);
         let tagged = request.tag.as_ref().map(|tag| format!("{tag}/{name}"));
         // A tag that makes no resource is only a tag.
         let valid = |r: &String| r.len() <= longest && principal.jid.with_resource(r).is_ok();

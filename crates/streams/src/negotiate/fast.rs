@@ -28,7 +28,7 @@ use super::{Did, Ready, Taken};
 use crate::c2s::Connection;
 
 /// The module's name in the configuration.
-pub(super) const MODULE: &str = "fast";
+pub(super) const MODULE: &str = "fast_tokens";
 const HOUR: i64 = 3_600;
 
 /// `<fast/>` in a request.
@@ -154,7 +154,7 @@ impl Connection {
         let Some(host) = self.fast_host() else { return self.finish_sasl2() };
         let hours = |key: &str| host.options(MODULE).map_or(0, |o| o.int(key)).saturating_mul(HOUR);
         let seconds = |key: &str| u32::try_from(hours(key)).unwrap_or(u32::MAX);
-        let clients = host.options(MODULE).map_or(0, |o| o.int("clients"));
+        let clients = host.options(MODULE).map_or(0, |o| o.int("max_clients_per_account"));
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         let (Some(identity), Some(request)) = (&state.identity, &mut state.request) else {
             return self.finish_sasl2();

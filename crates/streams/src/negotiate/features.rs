@@ -32,7 +32,7 @@ impl Connection {
         }
         state.offered = offered;
         // XEP-0388 section 4: only after TLS, or where something else encrypts.
-        let protected = secure || policy.plain_without_tls;
+        let protected = secure || policy.allow_plain_without_tls;
         state.offered2 = if protected && state.offers(sasl2::MODULE) { offered } else { MechanismSet::EMPTY };
         let host = state.host.clone().filter(|_| !state.offered2.is_empty());
         let begin = out.len();
@@ -87,7 +87,7 @@ impl Connection {
             return MechanismSet::EMPTY;
         }
         let auth = self.auth();
-        if auth.anonymous { auth.mechanisms.with(Mechanism::Anonymous) } else { auth.mechanisms }
+        if auth.allow_anonymous { auth.mechanisms.with(Mechanism::Anonymous) } else { auth.mechanisms }
     }
 
     /// How clients of the domain that this stream is for may log in.
@@ -114,7 +114,7 @@ impl Connection {
         let auth = self.auth();
         for mechanism in auth.mechanisms.iter() {
             let offer = match mechanism {
-                Mechanism::Plain => secure || policy.plain_without_tls,
+                Mechanism::Plain => secure || policy.allow_plain_without_tls,
                 // 6.3.4: where it can be expected to succeed.
                 Mechanism::External => !self.certified_users().is_empty(),
                 Mechanism::Anonymous => false,
@@ -125,7 +125,7 @@ impl Connection {
                 set = set.with(mechanism);
             }
         }
-        if auth.anonymous { set.with(Mechanism::Anonymous) } else { set }
+        if auth.allow_anonymous { set.with(Mechanism::Anonymous) } else { set }
     }
 }
 

@@ -86,7 +86,7 @@ impl Connection {
 
     /// `<next/>`: the client begins, and is told what to compute.
     pub(super) fn next_task(&mut self, root: xml::Node<'_>) -> Taken {
-        let iterations = self.service.policy.iterations;
+        let iterations = self.service.policy.scram_iterations;
         let named = root.attr("task").and_then(|name| hash(&name));
         let Some(task) = self.state().and_then(|s| s.request.as_mut()).and_then(|r| r.task.as_mut()) else {
             return Ok(Did::Waits);
@@ -106,7 +106,7 @@ impl Connection {
 
     /// `<task-data/>`: what it computed. Stored only if nobody has changed the credentials meanwhile.
     pub(super) fn task_data(&mut self, root: xml::Node<'_>) -> Taken {
-        let iterations = self.service.policy.iterations;
+        let iterations = self.service.policy.scram_iterations;
         let node = self.service.node.clone();
         let salted = root.child("hash", Ns::ScramUpgrade).map(|h| ::sasl::text::sasl2(&h.text()));
         let Some(state) = self.state() else { return Ok(Did::Waits) };

@@ -173,7 +173,7 @@ async fn without_tls_it_is_said_that_tls_is_needed() {
     client.open().await;
     assert_eq!(fails(&mut client, &plain("juliet", PASSWORD, "")).await, "encryption-required");
     // Where the listener says that something else encrypts, it is offered.
-    let wire = juliet(|setup| setup.policy.plain_without_tls = true).await;
+    let wire = juliet(|setup| setup.policy.allow_plain_without_tls = true).await;
     let mut client = wire.connect();
     assert!(client.open().await.1.has("urn:xmpp:sasl:2"));
 }
@@ -267,7 +267,7 @@ async fn section_3_1_a_from_of_another_domain() {
 
 #[tokio::test]
 async fn guests_have_a_bare_address_and_may_bind() {
-    let wire = juliet(|setup| setup.policy.anonymous = true).await;
+    let wire = juliet(|setup| setup.policy.allow_anonymous = true).await;
     let (mut client, _) = encrypted(&wire).await;
     client
         .send(authenticate(

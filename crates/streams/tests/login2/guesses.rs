@@ -7,7 +7,7 @@ const THERE: &str = "192.0.2.1";
 async fn limited_node() -> Wire {
     let wire = juliet(|setup| {
         setup.limits.auth_attempts = 10;
-        setup.limits.login_failures_per_pair = 3;
+        setup.limits.login_failures_per_address_and_account = 3;
         setup.limits.login_failures_per_address = 8;
         setup.limits.login_accounts_per_address = 4;
         setup.limits.login_failures_per_account = 6;

@@ -28,11 +28,11 @@ const fn hours(key: &'static str, default: i64) -> OptionSpec {
 }
 
 static OPTIONS: &[OptionSpec] =
-    &[hours("lifetime_hours", 504), hours("rotate_hours", 24), hours("clients", 3)];
+    &[hours("lifetime_hours", 504), hours("rotate_hours", 24), hours("max_clients_per_account", 3)];
 static MODULES: [Feature; 4] = [
     Feature { name: "sasl2", ..Feature::EMPTY },
     Feature { name: "bind2", ..Feature::EMPTY },
-    Feature { name: "fast", options: OPTIONS, ..Feature::EMPTY },
+    Feature { name: "fast_tokens", options: OPTIONS, ..Feature::EMPTY },
     Feature { name: "scram_upgrade", ..Feature::EMPTY },
 ];
 /// Stands for what registers itself for binding.

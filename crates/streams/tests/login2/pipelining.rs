@@ -19,7 +19,7 @@ async fn section_2_1_the_same_features_have_the_same_name() {
     let (_, one) = encrypted(&wire).await;
     let (_, two) = encrypted(&wire).await;
     assert_eq!(version(&one), version(&two));
-    let other = juliet(|setup| setup.policy.anonymous = true).await;
+    let other = juliet(|setup| setup.policy.allow_anonymous = true).await;
     assert_ne!(version(&encrypted(&other).await.1), version(&one));
 }
 
@@ -43,7 +43,7 @@ async fn section_2_2_an_outdated_name_is_refused_without_prejudice() {
 /// Header, request, and the first stanzas, at once and cut everywhere.
 #[tokio::test]
 async fn everything_in_one_flight_in_pieces_of_every_size() {
-    let wire = juliet(|setup| setup.policy.plain_without_tls = true).await;
+    let wire = juliet(|setup| setup.policy.allow_plain_without_tls = true).await;
     let mut client = wire.connect();
     client.open().await;
     let request = format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>");
@@ -77,7 +77,7 @@ async fn everything_in_one_flight_in_pieces_of_every_size() {
 
 #[tokio::test]
 async fn a_pipelined_login_with_a_password_that_is_wrong_is_answered_in_order() {
-    let wire = juliet(|setup| setup.policy.plain_without_tls = true).await;
+    let wire = juliet(|setup| setup.policy.allow_plain_without_tls = true).await;
     let mut client = wire.connect();
     client
         .send(format!(

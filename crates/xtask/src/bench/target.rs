@@ -225,12 +225,12 @@ fn free_address() -> Result<SocketAddr> {
 
 fn configuration(options: &Options, need: &Need, folder: &Path, address: SocketAddr) -> Result<PathBuf> {
     let (kind, tls) = match need.security {
-        Security::None => ("c2s", "tls = \"off\"\nplain_without_tls = true\n"),
+        Security::None => ("c2s", "tls = \"off\"\nallow_plain_without_tls = true\n"),
         Security::Starttls => ("c2s", "tls = \"required\"\n"),
         Security::Direct => ("c2s-tls", ""),
     };
     let mut text = format!(
-        "domains = [\"{domain}\"]\ndata_dir = \"{folder}\"\n\n\
+        "hosts = [\"{domain}\"]\ndata_dir = \"{folder}\"\n\n\
          [storage]\nurl = \"sqlite:{folder}/throng.db\"\n\n\
          [[listen]]\nkind = \"{kind}\"\naddress = \"{address}\"\n{tls}",
         domain = options.domain,

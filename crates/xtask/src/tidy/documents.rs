@@ -117,10 +117,10 @@ mod tests {
 
     #[test]
     fn every_key_is_explained() {
-        let code = "let a = root.texts(\"domains\")?;\ntake! {\n    idle_seconds: 5..=86_400,\n}\n\
+        let code = "let a = root.texts(\"hosts\")?;\ntake! {\n    idle_ping_seconds: 5..=86_400,\n}\n\
                     #[cfg(test)]\nroot.text(\"no_key\")";
         let config = file(CONFIG, code);
-        let found = texts(&[config, file(EXPLAINED, "`domains`")]);
-        assert_eq!(found, ["docs/config.md: does not explain the key `idle_seconds`"]);
+        let found = texts(&[config, file(EXPLAINED, "`hosts`")]);
+        assert_eq!(found, ["docs/config.md: does not explain the key `idle_ping_seconds`"]);
     }
 }

@@ -58,7 +58,7 @@ fn many_messages_keep_their_order() {
 
 #[test]
 fn bytes_are_limited_and_one_sender_has_a_share() {
-    let bench = Bench::with(&[("max_bytes", 65_536), ("limit", 40)], Limits::default());
+    let bench = Bench::with(&[("max_bytes", 65_536), ("max_messages", 40)], Limits::default());
     let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
     let say = |client: &_, size: usize| {
         let text = "x".repeat(size);
@@ -114,7 +114,7 @@ fn section_3_types_that_are_not_kept() {
 
 #[test]
 fn section_2_step_3_a_full_store_and_a_missing_account_are_told() {
-    let bench = Bench::with(&[("limit", 2), ("sender_percent", 100)], Limits::default());
+    let bench = Bench::with(&[("max_messages", 2), ("sender_percent", 100)], Limits::default());
     let romeo = bench.online("romeo");
     for n in 0..3 {
         let later = bench.say(&romeo, "juliet@capulet.com", &n.to_string());

@@ -107,7 +107,7 @@ fn run(seed: u64) {
                 friar += 1;
             }
             // A reload: new handlers, the same desks.
-            14 => bench.reload(Some(&[("limit", 1_000 + random.below(10) as i64)])),
+            14 => bench.reload(Some(&[("max_messages", 1_000 + random.below(10) as i64)])),
             _ => bench.tasks.step(),
         }
     }

@@ -9,7 +9,7 @@ fn what_was_being_stored_stays_in_front_of_what_comes_after_the_reload() {
     let mut first = bench.say(&romeo, "juliet@capulet.com", "before");
     bench.steps();
     assert!(waits(&mut first));
-    bench.reload(Some(&[("limit", 50)]));
+    bench.reload(Some(&[("max_messages", 50)]));
     let mut second = bench.say(&nurse, "juliet@capulet.com", "after");
     bench.steps();
     assert!(waits(&mut second), "it waits behind the first at the same desk");
@@ -50,7 +50,7 @@ fn an_option_counts_from_the_next_message_on_for_who_is_connected_too() {
     let romeo = bench.online("romeo");
     let later = bench.say(&romeo, "juliet@capulet.com", "1");
     bench.finish(later);
-    bench.reload(Some(&[("limit", 1)]));
+    bench.reload(Some(&[("max_messages", 1)]));
     let later = bench.say(&romeo, "juliet@capulet.com", "2");
     bench.finish(later);
     let answer = bench.recv(&romeo);

@@ -359,7 +359,8 @@ fn section_4_6_1_a_subscription_that_ends_takes_precedence() {
 
 #[test]
 fn what_may_not_be_sent() {
-    let engine = Engine::with_limits(&FEATURES, Limits { directed_presence: 1, ..Limits::default() });
+    let engine =
+        Engine::with_limits(&FEATURES, Limits { directed_presence_entities: 1, ..Limits::default() });
     engine.user(JULIET);
     let juliet = engine.connect(JULIET, "balcony");
     let long = format!("<presence><status>{}</status></presence>", "x".repeat(5000));

@@ -360,7 +360,7 @@ fn open_requests_are_limited() {
         .iter()
         .map(|feature| {
             let mut options = Options::defaults(feature.options);
-            let _ = options.set(feature.options, "pending_requests", Value::Int(2));
+            let _ = options.set(feature.options, "max_pending_requests", Value::Int(2));
             Enabled { feature, options }
         })
         .collect();

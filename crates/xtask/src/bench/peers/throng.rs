@@ -24,17 +24,17 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
     fresh(&data)?;
     let config = folder.join("throng.toml");
     let mut text = format!(
-        "domains = [\"{DOMAIN}\"]\ndata_dir = \"{data}\"\n\n\
+        "hosts = [\"{DOMAIN}\"]\ndata_dir = \"{data}\"\n\n\
          [storage]\nurl = \"sqlite:{data}/throng.db\"\n\n\
-         [auth]\niterations = 4096\n\n\
-         [[listen]]\nkind = \"c2s\"\naddress = \"{address}\"\ntls = \"{tls}\"\nplain_without_tls = true\n",
+         [auth]\nscram_iterations = 4096\n\n\
+         [[listen]]\nkind = \"c2s\"\naddress = \"{address}\"\ntls = \"{tls}\"\nallow_plain_without_tls = true\n",
         data = data.display(),
         tls = if wanted.offer_tls { "optional" } else { "off" },
     );
     if wanted.web {
         text.push_str(&format!(
             "\n[[listen]]\nkind = \"http\"\naddress = \"{}\"\n\n\
-             [http.bosh]\nmax_inactivity = 30\n",
+             [http.bosh]\nmax_inactivity_seconds = 30\n",
             super::web(address)
         ));
     }
