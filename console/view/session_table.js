@@ -11,7 +11,7 @@ const DETACHED = "Lost its connection; the client may resume it (XEP-0198)";
 
 const transport = (row) => TRANSPORTS[String(row.transport).toLowerCase()] ?? row.transport ?? NONE;
 const where = (row) => row.address ?? NONE;
-const idle = (row) => (typeof row.idle === "number" ? span(row.idle) : NONE);
+const idle = (row) => (typeof row.idle_seconds === "number" ? span(row.idle_seconds) : NONE);
 /// Whether encryption is missing where it could be.
 const open = (row) => row.secure === false && row.transport !== "tcp";
 

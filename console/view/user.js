@@ -41,7 +41,7 @@ export function open(context) {
         ["Created", day(account.created)],
         ["Last there", sessions.length ? "now" : account.last_seen ? moment(account.last_seen) : "never"],
         ["Contacts", count(account.contacts)],
-        ["Messages waiting", count(account.waiting)],
+        ["Messages waiting", count(account.offline_messages)],
       ];
       return [
         h("div.card.pad", {}, h("dl.facts", {}, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))))),

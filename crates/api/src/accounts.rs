@@ -102,13 +102,13 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "Account",
             json!({
                 "type": "object",
-                "required": ["jid", "disabled", "created", "contacts", "waiting", "last_seen", "sessions"],
+                "required": ["jid", "disabled", "created", "contacts", "offline_messages", "last_seen", "sessions"],
                 "properties": {
                     "jid": jid(),
                     "disabled": { "type": "boolean" },
                     "created": time(),
                     "contacts": number(),
-                    "waiting": { "type": "integer", "description": "Messages in the offline store." },
+                    "offline_messages": { "type": "integer", "description": "Messages in the offline store." },
                     "last_seen": { "type": ["integer", "null"], "description": "Seconds since 1970; null if never." },
                     "sessions": number(),
                 },
@@ -248,7 +248,7 @@ async fn about(api: &Api, jid: &Jid) -> Result<Value, Problem> {
         "disabled": found.disabled,
         "created": found.created_at / 1000,
         "contacts": roster.iter().filter(|item| item.subscription.has(Subscription::IN_ROSTER)).count(),
-        "waiting": waiting,
+        "offline_messages": waiting,
         "last_seen": seen.map(|seen| seen.at),
         "sessions": online(api, jid.as_ref()),
     }))

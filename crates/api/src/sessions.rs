@@ -54,8 +54,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
     let session = json!({
         "type": "object",
         "required": [
-            "jid", "transport", "secure", "address", "client", "idle", "since", "priority", "managed", "inactive",
-            "waiting",
+            "jid", "transport", "secure", "address", "client", "idle_seconds", "since", "priority", "managed", "inactive",
+            "queued_bytes",
         ],
         "properties": {
             "jid": { "type": "string", "description": "The full address." },
@@ -63,12 +63,12 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "secure": { "type": ["boolean", "null"] },
             "address": maybe_text("Address and port of the client."),
             "client": maybe_text("What software it says it is."),
-            "idle": maybe_number("Seconds since anything came from it."),
+            "idle_seconds": maybe_number("Seconds since anything came from it."),
             "since": { "type": "integer", "description": "When it connected, in seconds since 1970." },
             "priority": maybe_number("Of its presence; null if it is not available."),
             "managed": { "type": "boolean", "description": "Both sides count and acknowledge (XEP-0198)." },
             "inactive": { "type": "boolean", "description": "It says that nobody looks at it (XEP-0352)." },
-            "waiting": { "type": "integer", "description": "Bytes that wait for it." },
+            "queued_bytes": { "type": "integer", "description": "Bytes queued for it." },
         },
     });
     vec![(
@@ -160,12 +160,12 @@ fn about(api: &Api, session: &Session, facts: Option<Facts>) -> Value {
         "secure": facts.as_ref().map(|f| f.secure),
         "address": facts.as_ref().map(|f| f.peer.to_string()),
         "client": session.account.host().software.and_then(|of| of(session)),
-        "idle": facts.as_ref().and_then(|f| f.silent),
+        "idle_seconds": facts.as_ref().and_then(|f| f.silent),
         "since": (node.clock.unix_millis() / 1000).saturating_sub(since),
         "priority": session.priority(),
         "managed": session.flags.has(flags::MANAGED),
         "inactive": session.flags.has(flags::INACTIVE),
-        "waiting": session.link.queued_bytes(),
+        "queued_bytes": session.link.queued_bytes(),
     })
 }
 

@@ -46,11 +46,11 @@ async fn a_connection_says_how_it_is_connected_from_where_and_since_when_it_is_s
         assert_eq!(session["jid"], "juliet@example.com/balcony");
         assert_eq!((&session["transport"], &session["secure"]), (&json!(transport), &json!(secure)));
         assert_eq!(session["address"], "192.0.2.55:5", "{transport}");
-        assert_eq!(session["idle"], 40, "{transport}");
+        assert_eq!(session["idle_seconds"], 40, "{transport}");
         client.send("<presence/>").await;
         wire.advance(2).await;
         let session = sessions(&wire, &router, &secret).await.remove(0);
-        let idle = session["idle"].as_u64().unwrap();
+        let idle = session["idle_seconds"].as_u64().unwrap();
         assert!(idle <= 3, "{transport}: {idle}");
         drop(client);
     }
@@ -69,5 +69,5 @@ async fn a_session_without_a_connection_says_so_at_once() {
     assert!(wire.node.table.find(juliet.as_ref()).is_some(), "it may be resumed");
     let session = sessions(&wire, &router, &secret).await.remove(0);
     assert_eq!((&session["transport"], &session["managed"]), (&json!("detached"), &json!(true)));
-    assert_eq!((&session["address"], &session["idle"]), (&Value::Null, &Value::Null));
+    assert_eq!((&session["address"], &session["idle_seconds"]), (&Value::Null, &Value::Null));
 }
