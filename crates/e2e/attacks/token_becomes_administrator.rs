@@ -52,7 +52,7 @@ fn a_token_for_accounts_does_not_reach_an_administrators_account() {
     let shown = program.good(&["account", "list"]);
     assert!(shown.contains("romeo@localhost") && shown.contains("juliet@localhost"), "{shown}");
     assert!(!shown.contains("boss@localhost"), "{shown}");
-    program.logged("throng::audit: command who=\"token:hands\" door=\"http\" from=\"127.0.0.1\" command=\"change-user-password\" on=\"juliet@localhost\" outcome=\"forbidden\"");
+    program.logged("throng::audit: command who=\"token:hands\" interface=\"http\" from=\"127.0.0.1\" command=\"change-user-password\" on=\"juliet@localhost\" outcome=\"forbidden\"");
 
     let mut stranger = program.connect(program.c2s);
     stranger.send("<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='localhost' version='1.0'>");
