@@ -1,7 +1,8 @@
 //! What can be wrong with XML that a peer sent, and which RFC 6120 stream error says so (section 4.9.3).
 //!
 //! Left out: the position of the fault. A stream ends with its first error, so nobody could mend it from there.
-//! Trap: limits are `policy-violation`, never `not-well-formed`; a peer that meets one has sent good XML.
+//! Trap: limits are `policy-violation`, never `not-well-formed`; a peer that meets one has sent good XML. So has a peer whose
+//! names only the fifth edition of XML 1.0 allows: section 4.9.3.13 is about the rules of [XML], which is that edition.
 
 /// A construct that XML has and XMPP forbids (RFC 6120 section 11.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +52,10 @@ pub enum Error {
     /// A namespace name is no URI (Namespaces in XML 1.0 section 2.2). That breaks no rule of well-formedness.
     #[error("a namespace name is no URI")]
     BadNamespaceName,
+    /// A name that XML 1.0 allows since its fifth edition only. RFC 6120 cites that edition, so such a name is well-formed; that
+    /// it is refused is a policy, for clients that know the fourth edition.
+    #[error("a name that only the fifth edition of XML 1.0 allows")]
+    NameOfFifthEdition,
     /// The stream header itself uses a prefix that it does not declare.
     #[error("the prefix of the stream element is not declared")]
     BadNamespacePrefix,
@@ -75,7 +80,8 @@ pub enum ErrorKind {
     NotWellFormed,
     /// `<restricted-xml/>`, section 4.9.3.18.
     RestrictedXml,
-    /// `<policy-violation/>`, section 4.9.3.14: a limit of ours, or a namespace name that is no URI.
+    /// `<policy-violation/>`, section 4.9.3.14: a limit of ours, a namespace name that is no URI, or a name that only the fifth
+    /// edition of XML 1.0 allows.
     PolicyViolation,
     /// `<bad-namespace-prefix/>`, section 4.9.3.2.
     BadNamespacePrefix,
@@ -95,7 +101,8 @@ impl Error {
             | Error::TooManyAttributes
             | Error::TooManyPrefixes
             | Error::NameTooLong
-            | Error::BadNamespaceName => ErrorKind::PolicyViolation,
+            | Error::BadNamespaceName
+            | Error::NameOfFifthEdition => ErrorKind::PolicyViolation,
             Error::Restricted(_) => ErrorKind::RestrictedXml,
             // Section 11.3: data that is not namespace-well-formed ends the stream with not-well-formed.
             // Section 11.6 and XML 1.0 section 4.3.3 make bytes that are not UTF-8 the same kind of fault:

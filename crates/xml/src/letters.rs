@@ -95,6 +95,16 @@ fn within(ranges: &[(u16, u16)], c: char) -> bool {
     ranges.get(at).is_some_and(|(first, _)| *first <= c)
 }
 
+/// Whether the fifth edition (productions 4 and 4a) has this character beyond ASCII in a name, or as its first one.
+pub(crate) const fn is_of_fifth_edition(c: char, first: bool) -> bool {
+    let start = matches!(c,
+        '\u{C0}'..='\u{D6}' | '\u{D8}'..='\u{F6}' | '\u{F8}'..='\u{2FF}' | '\u{370}'..='\u{37D}'
+        | '\u{37F}'..='\u{1FFF}' | '\u{200C}'..='\u{200D}' | '\u{2070}'..='\u{218F}'
+        | '\u{2C00}'..='\u{2FEF}' | '\u{3001}'..='\u{D7FF}' | '\u{F900}'..='\u{FDCF}'
+        | '\u{FDF0}'..='\u{FFFD}' | '\u{10000}'..='\u{EFFFF}');
+    start || !first && matches!(c, '\u{B7}' | '\u{300}'..='\u{36F}' | '\u{203F}'..='\u{2040}')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,19 +121,9 @@ mod tests {
 
     #[test]
     fn every_name_of_the_fourth_edition_is_one_of_the_fifth() {
-        let fifth_start = |c: char| {
-            matches!(c,
-                '\u{C0}'..='\u{D6}' | '\u{D8}'..='\u{F6}' | '\u{F8}'..='\u{2FF}' | '\u{370}'..='\u{37D}'
-                | '\u{37F}'..='\u{1FFF}' | '\u{200C}'..='\u{200D}' | '\u{2070}'..='\u{218F}'
-                | '\u{2C00}'..='\u{2FEF}' | '\u{3001}'..='\u{D7FF}' | '\u{F900}'..='\u{FDCF}'
-                | '\u{FDF0}'..='\u{FFFD}' | '\u{10000}'..='\u{EFFFF}')
-        };
-        let fifth_name = |c: char| {
-            fifth_start(c) || matches!(c, '\u{B7}' | '\u{300}'..='\u{36F}' | '\u{203F}'..='\u{2040}')
-        };
         for c in '\u{80}'..=char::MAX {
-            assert!(!is_start(c) || fifth_start(c), "{c:?}");
-            assert!(!is_name(c) || fifth_name(c), "{c:?}");
+            assert!(!is_start(c) || is_of_fifth_edition(c, true), "{c:?}");
+            assert!(!is_name(c) || is_of_fifth_edition(c, false), "{c:?}");
         }
     }
 }

@@ -99,6 +99,15 @@ fn ncname_end_high(text: &str, at: usize, mut first: bool) -> usize {
     text.len()
 }
 
+/// What is wrong with a name at a character beyond ASCII that this reader does not admit there.
+#[cold]
+fn beyond(text: &str, at: usize, first: bool) -> Error {
+    match text.get(at..).and_then(|rest| rest.chars().next()) {
+        Some(c) if letters::is_of_fifth_edition(c, first) => Error::NameOfFifthEdition,
+        _ => Error::NotWellFormed("a character that no name has"),
+    }
+}
+
 /// A qualified name: where its colon is and where it ends.
 #[derive(Clone, Copy)]
 pub(crate) struct QName {
@@ -110,7 +119,11 @@ pub(crate) struct QName {
 /// Reads the QName at `at`.
 #[inline(always)]
 pub(crate) fn qname(text: &str, at: usize, longest: usize) -> Result<QName, Error> {
+    let high = |at: usize| text.as_bytes().get(at).is_some_and(|b| *b >= 0x80);
     let mut end = ncname_end(text, at);
+    if high(end) {
+        return Err(beyond(text, end, end == at));
+    }
     if end == at {
         return Err(Error::NotWellFormed("a name was expected"));
     }
@@ -118,6 +131,9 @@ pub(crate) fn qname(text: &str, at: usize, longest: usize) -> Result<QName, Erro
     if text.as_bytes().get(end) == Some(&b':') {
         local = end + 1;
         end = ncname_end(text, local);
+        if high(end) {
+            return Err(beyond(text, end, end == local));
+        }
         if end == local || text.as_bytes().get(end) == Some(&b':') {
             return Err(Error::BadNamespace("a colon in a name must separate two names"));
         }

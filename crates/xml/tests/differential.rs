@@ -187,10 +187,7 @@ fn excused(
         // Namespaces in XML 1.0 section 2.2; rxml takes any text as the name of a namespace.
         (Ok(_), Err(Error::BadNamespaceName)) => true,
         // It reads names of the fifth edition.
-        (
-            Ok(_),
-            Err(Error::NotWellFormed(_) | Error::BadNamespace("a colon in a name must separate two names")),
-        ) => fifth_edition(input),
+        (Ok(_), Err(Error::NameOfFifthEdition)) => fifth_edition(input),
         _ => false,
     }
 }

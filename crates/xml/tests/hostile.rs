@@ -309,9 +309,10 @@ fn what_is_just_within_the_limits_is_accepted() {
     accepted(format!("<a>{}</a>", "x".repeat(Limits::DEFAULT.element_bytes as usize - 7)));
 }
 
-/// Expat and the clients built on it know the names of the fourth edition of XML 1.0 only.
+/// Expat and the clients built on it know the names of the fourth edition of XML 1.0 only. RFC 6120 cites the fifth, so such
+/// names are well-formed and refused by policy (section 4.9.3.14).
 #[test]
-fn names_that_only_the_fifth_edition_allows_are_refused() {
+fn rfc_6120_4_9_3_14_names_that_only_the_fifth_edition_allows_are_a_policy_violation() {
     for name in [
         "\u{2C00}",
         "\u{10000}",
@@ -329,8 +330,17 @@ fn names_that_only_the_fifth_edition_allows_are_refused() {
             format!("<a {name}=''/>"),
             format!("<a xmlns:{name}='urn:p'/>"),
         ] {
-            assert_eq!(refused(element.as_bytes()).kind(), ErrorKind::NotWellFormed, "{element}");
+            assert_eq!(refused(element.as_bytes()), Error::NameOfFifthEdition, "{element}");
         }
+    }
+}
+
+#[test]
+fn rfc_6120_4_9_3_13_names_of_no_edition_are_not_well_formed() {
+    for element in
+        ["<\u{B7}a/>", "<a\u{D7}/>", "<a \u{300}=''/>", "<a b\u{2028}=''/>", "<p:\u{203F} xmlns:p='urn:p'/>"]
+    {
+        assert_eq!(refused(element.as_bytes()).kind(), ErrorKind::NotWellFormed, "{element}");
     }
 }
 
