@@ -7,12 +7,12 @@
 use sasl::Mechanism;
 use stanza::{KindSet, StreamCondition};
 use testkit::wire::{Client, Heard, PASSWORD, Seen, Setup, TlsClient, Wire, settle, until};
-use throng_core::Limits;
 use throng_core::effect::Effects;
 use throng_core::feature::{Builder, Feature};
 use throng_core::hooks::{Flow, Interest, Outcome, OutgoingCtx, Phase, Verdict};
 use throng_core::session::ack::ASK_AGAIN_SECONDS;
-use throng_core::session::{Management, flags};
+use throng_core::session::{Management, Stamp, flags};
+use throng_core::{Frame, Limits};
 use tokio::sync::Semaphore;
 
 static SM: Feature = Feature {
@@ -769,5 +769,37 @@ async fn a_cut_socket_is_like_a_cut_pipe() {
     assert_eq!(resume(&mut again, &id, 0).await.name(), "resumed");
     for id in ["0", "1"] {
         assert_eq!(again.element().await.attr("id").as_deref(), Some(id));
+    }
+}
+
+#[tokio::test]
+async fn section_5_a_stream_that_lost_presence_while_detached_cannot_be_resumed() {
+    for lost in [false, true] {
+        let wire = start(|_| {}).await;
+        let mut juliet = wire.login("juliet", "balcony").await;
+        let id = enable(&mut juliet).await;
+        let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+        let session = account.session("balcony").unwrap();
+        drop(juliet);
+        settle().await;
+        let status = "x".repeat(4_000);
+        for n in 0..if lost { 200 } else { 4 } {
+            let presence =
+                format!("<presence from='friend{n}@example.com/1'><status>{status}</status></presence>");
+            wire.node.enqueue(&session, Frame::read(presence.as_bytes()).unwrap(), Stamp::None);
+        }
+        settle().await;
+        assert_eq!(wire.node.table.sessions(), usize::from(!lost));
+        let mut again = authenticated(&wire, "juliet").await;
+        let answer = resume(&mut again, &id, 0).await;
+        if lost {
+            assert_eq!(answer.condition().as_deref(), Some("item-not-found"));
+            continue;
+        }
+        assert_eq!(answer.name(), "resumed");
+        let mut friends = 0;
+        while friends < 4 {
+            friends += u32::from(again.element().await.name() == "presence");
+        }
     }
 }

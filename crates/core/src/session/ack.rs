@@ -122,6 +122,9 @@ pub(super) struct Ack {
     /// sent after that, or after [`ASK_AGAIN_SECONDS`].
     stalled: bool,
     holder: Holder,
+    /// Something for the peer was dropped from the queue: it cannot get everything any more, so the line cannot be resumed
+    /// (XEP-0198 section 5).
+    lossy: bool,
     claimant: Option<Box<Claimant>>,
 }
 
@@ -219,7 +222,7 @@ impl Ack {
     }
 
     fn matches(&self, token: &[u8]) -> bool {
-        self.terms.seconds > 0 && base::secret::constant_time_eq(&self.token, token)
+        self.terms.seconds > 0 && !self.lossy && base::secret::constant_time_eq(&self.token, token)
     }
 
     /// Everything that was not acknowledged, oldest first.
@@ -237,6 +240,11 @@ impl Ack {
     /// Whether nobody would notice a wish to close.
     pub(super) fn has_connection(&self) -> bool {
         self.holder == Holder::Connection
+    }
+    /// What was dropped from the queue cannot be delivered. True if there is no connection, so that the session must end.
+    pub(super) fn set_lossy(&mut self) -> bool {
+        self.lossy = true;
+        !self.has_connection()
     }
     pub(super) fn is_free(&self) -> bool {
         self.holder == Holder::Nobody
@@ -270,6 +278,7 @@ impl Link {
             worth: false,
             stalled: false,
             holder: Holder::Connection,
+            lossy: false,
             claimant: None,
         }));
         true
@@ -328,14 +337,17 @@ impl Link {
         Ok(())
     }
 
-    /// The connection is gone without a farewell. True if the line may be resumed: it is dormant until the alarm rings. Not
+    /// The connection is gone without a farewell. True if the line may be resumed: it is dormant until the alarm rings. Not if
+    /// presence was dropped from its queue, and not
     /// if what it holds is above the floor of [`FREE_BYTES`] and has no room in a budget.
     pub fn lose(&self, now: u32, room: Option<&Room<'_>>) -> bool {
         let mut inner = self.inner.lock();
         if inner.gone || inner.fading || inner.close.is_some() {
             return false;
         }
-        let Some(ack) = inner.ack.as_deref_mut().filter(|ack| ack.terms.seconds > 0) else { return false };
+        let Some(ack) = inner.ack.as_deref_mut().filter(|ack| ack.terms.seconds > 0 && !ack.lossy) else {
+            return false;
+        };
         let unacked = ack.bytes;
         let held = unacked + inner.bytes.iter().sum::<u32>();
         if let Some(room) = room

@@ -8,8 +8,11 @@
 //! Others can fill the budgets of the node and of an account. So no budget ends a session over what is below the floor of
 //! [`FREE_BYTES`]; the number of sessions bounds that.
 //!
-//! Senders and accounts are keyed hashes of bare addresses: two that share one share a budget, and nobody can choose
-//! with whom.
+//! Senders and accounts are numbers of 32 bits: a hash of the bare address with a key that this process drew and nobody else
+//! has. The address is not compared after a hit: an entry adds up stanzas in the queues of many sessions, which are not locked
+//! here, and an address kept for each entry could be 2 kB, more than most stanzas that it would count. A number decides nothing but whose bytes are added up: never who may see or send what. The worst case is that two
+//! senders (with a chance of one in 2^32 for any two) share a budget, and their part of a queue, and each gets less of it: what is beyond goes to the
+//! store or back to its sender, as with any full budget. Nobody can choose with whom, as the key cannot be observed.
 //!
 //! Left out: unacknowledged stanzas of sessions with a connection, which `modules.stream_management.unacked_bytes` bounds,
 //! and the buffers of connections. The trap: every removal from a queue with a [`Charge`] must give back what was
@@ -29,7 +32,7 @@ use crate::frame::Frame;
 use crate::limits::Limits;
 
 /// Bytes in the queue of a session with a connection that no budget counts, and the floor below which a full budget
-/// neither ends a session that loses its connection nor keeps out what the server says to it.
+/// neither ends a session that loses its connection nor keeps out presence and what the server says to it.
 pub const FREE_BYTES: u32 = 64 * 1024;
 /// The sender of an [`Item`] that has not been looked at.
 pub(super) const UNKNOWN: u32 = 0;

@@ -22,7 +22,7 @@ use xml::Ns;
 
 use super::ack::{Ack, Left};
 use super::budget::{Charge, Full, Room};
-use super::shed::{Entry, Rank};
+use super::shed::{Entry, Rank, lost_presence};
 use crate::frame::{Class, Frame};
 use crate::limits::Limits;
 
@@ -232,10 +232,14 @@ impl Link {
         if urgency != Urgency::Now {
             inner.forget_older(&item.frame);
         }
-        let mut shed = 0;
+        let (mut shed, mut lost) = (0, false);
         if inner.is_tight(class, size, room.limits) {
             match inner.enter(&mut item, room) {
                 Entry::Open(count) => shed = count,
+                Entry::Lossy(count) => {
+                    shed = count;
+                    lost = inner.ack.as_deref_mut().is_some_and(Ack::set_lossy);
+                }
                 Entry::Full(full) => return Pushed::Full(full),
                 Entry::Overrun => {
                     inner.close.get_or_insert_with(|| {
@@ -264,6 +268,11 @@ impl Link {
         let untold = begun.is_some() && shed > 0;
         if urgency == Urgency::Now || untold || inner.bytes.iter().sum::<u32>() > HELD {
             wake(inner);
+        } else {
+            drop(inner);
+        }
+        if lost {
+            self.close(lost_presence());
         }
         match begun {
             _ if shed > 0 => Pushed::Shed(shed),

@@ -1,7 +1,13 @@
 //! Requests of a session to others that wait for their answer: RFC 6120 section 8.2.3.
 //!
 //! So that an answer that nobody asked for can be told from one that the client waits for, when there is no room for both
-//! (`shed.rs`). A request is a keyed hash of recipient and id. Nothing is kept for a session without open requests.
+//! (`shed.rs`). Nothing is kept for a session without open requests.
+//!
+//! A request is a hash of recipient and id, of 64 bits with a key that this process drew and nobody else has. The text is not
+//! kept to compare: recipient and id may have 3 kB and 1 kB, which the client chooses, so [`MOST`] requests would be a megabyte a session
+//! instead of 2 kB. A hit decides only the order in which answers leave a full queue and whose they are there, never whether
+//! one is delivered or who may send it. The worst case, with a chance of 256 / 2^64 for an answer that nobody asked for, is that it counts as
+//! one that was: it stays its sender's, within the sender's share.
 //!
 //! Left out: time. A request that is never answered is forgotten behind [`MOST`] newer ones.
 //!

@@ -11,14 +11,16 @@
 //!   for the server. Only what the server and the account itself send can close the stream, and only at the limit of the
 //!   queue: others can fill a budget.
 //! - When presence is full, the sender who pushes makes room, then those with most, then the oldest. A large presence
-//!   does not take the place of many small ones.
+//!   does not take the place of many small ones. What goes of those with most is a limit on its sender; when the oldest goes,
+//!   the client misses something. Its stream cannot be resumed then (XEP-0198 section 5), and ends if it has no connection.
+//!   That takes more senders than a sixteenth of the queue, each with little, has room for.
 //! - A session with a connection and an empty queue takes any stanza. No budget counts it.
 //!
 //! All of this is on the cold side of [`Inner::is_tight`]. The trap: [`Item`] keeps what is needed to add up a sender's part
 //! beside the pointer to the frame; reading every frame with the link locked would let a sender hold up the recipient.
 
 use hashbrown::HashMap;
-use stanza::{IqType, Kind};
+use stanza::{IqType, Kind, StreamCondition, StreamError};
 
 use super::budget::{Charge, EXEMPT, FREE_BYTES, Full, Room};
 use super::link::{Inner, Item, slot};
@@ -68,10 +70,19 @@ pub(crate) fn is_answer(kind: Kind) -> bool {
 pub(super) enum Entry {
     /// It may go in; so many of its class went for it.
     Open(u32),
+    /// The same, and presence of senders who have little in the queue is among them. A stream that is resumed must deliver
+    /// everything (XEP-0198 section 5), so this one cannot be.
+    Lossy(u32),
     /// It may not.
     Full(Full),
     /// It has to, and cannot: the stream is to be closed.
     Overrun,
+}
+
+/// Why a session without a connection ends that [`Entry::Lossy`] was said of.
+pub(super) fn lost_presence() -> StreamError {
+    StreamError::new(StreamCondition::ResourceConstraint)
+        .text("presence was lost while there was no connection")
 }
 
 impl Limits {
@@ -117,7 +128,7 @@ impl Inner {
         let (size, sender, class, limits) = (item.size(), item.sender, item.rank.class(), room.limits);
         let own = sender == EXEMPT;
         let foreign = !own && !room.forced;
-        let mut shed = 0;
+        let (mut shed, mut lossy) = (0, false);
 
         let share = limits.share(class);
         if foreign && self.is_over(class, size, share) {
@@ -139,7 +150,7 @@ impl Inner {
             match item.rank {
                 Rank::Message => return Entry::Full(Full::Queue),
                 Rank::Presence => match self.shed_presence(more, item, foreign, room) {
-                    Some(count) => shed += count,
+                    Some((count, little)) => (shed, lossy) = (shed + count, little),
                     None => return Entry::Full(Full::Queue),
                 },
                 Rank::Answer if foreign => return Entry::Full(Full::Queue),
@@ -158,20 +169,27 @@ impl Inner {
 
         let counts =
             detached || self.charge().is_some() || self.bytes.iter().sum::<u32>() + size > FREE_BYTES;
+        let open = |shed, lossy| if lossy { Entry::Lossy(shed) } else { Entry::Open(shed) };
         if !counts || !self.set_charge(room) {
-            return Entry::Open(shed);
+            return open(shed, lossy);
         }
         let over = self.charge().and_then(|charge| charge.over(sender, size, limits));
         if let Some(full) = over.filter(|_| !room.forced) {
             match self.shed_for_budget(full, item, detached, room) {
-                Some(count) => shed += count,
-                None => return Entry::Full(full),
+                Some((count, little)) => (shed, lossy) = (shed + count, lossy | little),
+                None => {
+                    // What was dropped for it is dropped all the same.
+                    if let Some(ack) = self.ack.as_deref_mut().filter(|_| lossy) {
+                        ack.set_lossy();
+                    }
+                    return Entry::Full(full);
+                }
             }
         }
         if let Some(charge) = self.charge() {
             charge.add(item);
         }
-        Entry::Open(shed)
+        open(shed, lossy)
     }
 
     /// Makes room for an item within its sender's share, out of what the same sender has in the queue. None if there is no
@@ -188,8 +206,15 @@ impl Inner {
     }
 
     /// Makes room for a presence: what its sender has there goes first, then what those have who have most, then the oldest.
-    /// None if it is itself one of those who would have most; nothing was removed in that case.
-    fn shed_presence(&mut self, more: u32, item: &Item, foreign: bool, room: &Room<'_>) -> Option<u32> {
+    /// How many, and whether there are some of those who have little among them. None if it is itself one of those who would have
+    /// most; nothing was removed in that case.
+    fn shed_presence(
+        &mut self,
+        more: u32,
+        item: &Item,
+        foreign: bool,
+        room: &Room<'_>,
+    ) -> Option<(u32, bool)> {
         let (sender, size) = (item.sender, item.size());
         let little = (room.limits.queue(Class::Presence) / 16).max(LITTLE);
         let mut held = HashMap::<u32, u32>::new();
@@ -221,19 +246,34 @@ impl Inner {
         for (_, other) in most.into_iter().rev() {
             remove(self, &|i| i.sender == other);
         }
+        let before = self.queue.len();
         remove(self, &|_| true);
-        Some(count)
+        Some((count, self.queue.len() < before))
     }
 
     /// Makes room for an item in a budget. None if it has to stay out.
-    fn shed_for_budget(&mut self, full: Full, item: &Item, detached: bool, room: &Room<'_>) -> Option<u32> {
+    fn shed_for_budget(
+        &mut self,
+        full: Full,
+        item: &Item,
+        detached: bool,
+        room: &Room<'_>,
+    ) -> Option<(u32, bool)> {
         let (size, sender) = (item.size(), item.sender);
         let counted = |i: &Item| full != Full::Sender || i.sender == sender;
         match item.rank {
+            // Others may have filled the budget; below the floor that must not end a session that can be resumed.
+            Rank::Presence
+                if full != Full::Sender
+                    && detached
+                    && self.bytes[slot(Class::Presence)] + size <= FREE_BYTES =>
+            {
+                Some((0, false))
+            }
             Rank::Presence if full != Full::Sender => self.shed_presence(size, item, sender > EXEMPT, room),
             Rank::Presence => {
                 let own = |i: &Item| i.rank == Rank::Presence && i.sender == sender;
-                (self.held(room, own) >= size).then(|| self.shed(size, own).0)
+                (self.held(room, own) >= size).then(|| (self.shed(size, own).0, false))
             }
             Rank::Control | Rank::Answer | Rank::Asked if sender == EXEMPT => {
                 let shed = self.shed_answers(size, Rank::Answer, room);
@@ -246,11 +286,11 @@ impl Inner {
                         return None;
                     }
                 }
-                Some(shed)
+                Some((shed, false))
             }
             Rank::Asked => {
                 let unasked = |i: &Item| i.rank == Rank::Answer && i.sender > EXEMPT && counted(i);
-                (self.held(room, unasked) >= size).then(|| self.shed(size, unasked).0)
+                (self.held(room, unasked) >= size).then(|| (self.shed(size, unasked).0, false))
             }
             _ => None,
         }
@@ -364,7 +404,6 @@ mod tests {
     use std::task::{Context, Waker};
 
     use jid::Jid;
-    use stanza::StreamCondition;
 
     use super::*;
     use crate::session::{Batch, Ledger, Link, Pushed, Stamp, Terms, Urgency};
@@ -520,8 +559,8 @@ mod tests {
         }
         assert_eq!(fill(&queues[5], "y@x"), Some(Full::Node));
         assert!((5_500..=6_000).contains(&ledger.bytes()), "{}", ledger.bytes());
-        // Presence makes room for presence only; answers end there.
-        assert!(matches!(queues[5].push("<presence from='y@x/1' id='1'/>"), Pushed::Full(Full::Node)));
+        // Presence passes up to the floor, since a session that loses it ends; answers end there.
+        assert_eq!(queues[5].push("<presence from='y@x/1' id='1'/>"), Pushed::Queued);
         assert!(matches!(queues[5].push(&result("y@x/1", 1)), Pushed::Full(Full::Node)));
         // The server's own has nowhere to go, and others filled the budget: up to the floor it passes.
         assert_eq!(queues[1].push(&result("a@x", 1)), Pushed::Queued);
@@ -672,5 +711,50 @@ mod tests {
         let ids: Vec<String> = ids.collect();
         assert_eq!((ids.len(), ids.iter().filter(|id| id.starts_with('f')).count()), (202, 200));
         assert!(!ids.iter().any(|id| id == "eve"));
+    }
+
+    #[test]
+    fn xep_0198_section_5_a_stream_whose_presence_was_dropped_cannot_be_resumed() {
+        let presence = |queue: &Queue, from: u32, size| {
+            queue.push(&large(&format!("presence from='f{from}@x/1' id='{from}'"), "presence", size))
+        };
+        // Of one with much, his own goes: nobody else misses anything.
+        let queue = Queue::new("juliet@example.com", &Arc::default(), Limits::default());
+        assert!(queue.detach());
+        for _ in 0..100 {
+            presence(&queue, 1, 20_000);
+        }
+        assert_eq!((presence(&queue, 2, 500), queue.link.wish()), (Pushed::Queued, None));
+        queue.link.claim(&[1; 16], 0, 1).expect("it can be resumed");
+        // Of many with little each, the oldest goes, which the client would miss.
+        for detached in [true, false] {
+            let queue = Queue::new("juliet@example.com", &Arc::default(), Limits::default());
+            if detached {
+                assert!(queue.detach());
+            } else {
+                queue.link.enable(Terms { seconds: 60, bytes: 1 << 20, old: false }, [1; 16]);
+            }
+            let kept = (0..1000).take_while(|n| presence(&queue, *n, 10_000) == Pushed::Queued).count();
+            assert!(kept > 16, "{kept}");
+            let wish = queue.link.wish().map(|wish| wish.condition);
+            assert_eq!(
+                wish,
+                detached.then_some(StreamCondition::ResourceConstraint),
+                "one that is there goes on"
+            );
+            assert!(queue.link.claim(&[1; 16], 0, 1).is_err());
+            assert!(!queue.link.lose(0, Some(&queue.room())));
+        }
+    }
+
+    #[test]
+    fn presence_below_the_floor_is_not_lost_to_a_budget_that_others_filled() {
+        let limits = Limits { backlog_bytes: 1, backlog_bytes_per_account: 1, ..Limits::default() };
+        let queue = Queue::new("juliet@example.com", &Arc::default(), limits);
+        assert!(queue.detach());
+        for n in 0..50 {
+            assert_eq!(queue.push(&format!("<presence from='f{n}@x/1' id='{n}'/>")), Pushed::Queued);
+        }
+        assert_eq!(queue.link.wish(), None);
     }
 }
