@@ -91,7 +91,7 @@ fn build(b: &mut Builder<'_>) {
     b.outgoing(Phase::Police, blocks, outgoing);
     b.incoming(Phase::Police, blocks, incoming);
     b.incoming(Phase::Police, Interest::kinds(ANSWERED), |ctx: &mut IncomingCtx<'_>| match ctx.account {
-        Some(_) => Flow::Next,
+        Some(_) => absent::like_absent(ctx.node, ctx.from, ctx.to),
         None => absent::police(ctx.node, ctx.frame.kind(), ctx.from, ctx.to),
     });
     b.undelivered(Phase::Police, Interest::kinds(KEPT), |ctx: &mut UndeliveredCtx<'_>| match ctx.account {
@@ -146,7 +146,9 @@ fn verdict(kind: Kind) -> Verdict {
 
 fn incoming(ctx: &mut IncomingCtx<'_>) -> Flow {
     match ctx.account {
-        Some(account) if blocks(account, ctx.from) => Flow::Stop(verdict(ctx.frame.kind())),
+        Some(account) if blocks(account, ctx.from) => {
+            absent::refuse_like_absent(ctx.node, ctx.frame.kind(), ctx.from, ctx.to)
+        }
         _ => Flow::Next,
     }
 }
