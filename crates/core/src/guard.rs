@@ -95,14 +95,17 @@ pub struct Guard {
     tables: Mutex<Tables>,
 }
 
-/// Who tries.
-struct Keys {
+/// Where the failures of one attempt are counted. Hashed once, for [`Guard::check`] at its beginning and [`Guard::admit`] at
+/// its end.
+#[derive(Clone, Copy, Debug)]
+pub struct AttemptKeys {
     /// None for loopback.
     address: Option<u64>,
     account: u64,
     pair: u64,
     /// Where failures of the pair are counted: apart for tokens.
     failures: u64,
+    token: bool,
 }
 
 impl Guard {
@@ -112,57 +115,44 @@ impl Guard {
         Guard { hasher: RandomState::new(), tables: Mutex::new(Tables::default()) }
     }
 
-    fn keys(&self, peer: IpAddr, account: &str, token: bool) -> Keys {
+    /// The keys of an attempt to log in from `peer` to `account` (a normalised address). `token`: with something that cannot
+    /// be guessed.
+    #[must_use]
+    pub fn keys(&self, peer: IpAddr, account: &str, token: bool) -> AttemptKeys {
         let origin = base::network_number(peer);
         let pair = self.hasher.hash_one((3u8, origin, account)) | 1;
-        Keys {
+        AttemptKeys {
             address: (!peer.is_loopback()).then(|| self.hasher.hash_one((1u8, origin)) | 1),
             account: self.hasher.hash_one((2u8, account)) | 1,
             pair,
             failures: if token { self.hasher.hash_one((4u8, origin, account)) | 1 } else { pair },
+            token,
         }
     }
 
-    /// Whether somebody at `peer` may try to log in to `account` (a normalised address) now, at second `now`. `token`: with
-    /// something that cannot be guessed.
+    /// Whether an attempt may begin at second `now`.
     ///
     /// # Errors
     /// The limit that was reached.
-    pub fn check(
-        &self,
-        limits: &Limits,
-        now: u32,
-        peer: IpAddr,
-        account: &str,
-        token: bool,
-    ) -> Result<(), Limited> {
-        self.tables.lock().check(limits, now, &self.keys(peer, account, token), token)
+    pub fn check(&self, limits: &Limits, now: u32, keys: &AttemptKeys) -> Result<(), Limited> {
+        self.tables.lock().check(limits, now, keys)
     }
 
     /// Asks whether the client may be answered if its secret was `right`; counts the answer in the same step.
     ///
-    /// A wrong password, and an account that does not exist, count as a failure. A wrong `token` does not count against
+    /// A wrong password, and an account that does not exist, count as a failure. A wrong token does not count against
     /// the account, nor against its password from this address: it is no guess at that. After a right secret, this account is judged apart from others at this
     /// address.
     ///
     /// # Errors
     /// The limit that was reached. Nothing is counted then, and the answer must be the same for a right and a wrong secret.
-    pub fn admit(
-        &self,
-        limits: &Limits,
-        now: u32,
-        peer: IpAddr,
-        account: &str,
-        token: bool,
-        right: bool,
-    ) -> Result<(), Limited> {
-        let keys = self.keys(peer, account, token);
+    pub fn admit(&self, limits: &Limits, now: u32, keys: &AttemptKeys, right: bool) -> Result<(), Limited> {
         let mut tables = self.tables.lock();
-        tables.check(limits, now, &keys, token)?;
+        tables.check(limits, now, keys)?;
         if right {
-            tables.succeeded(now, &keys);
+            tables.succeeded(now, keys);
         } else {
-            tables.failed(limits.login_window_seconds, now, &keys, token);
+            tables.failed(limits.login_window_seconds, now, keys);
         }
         Ok(())
     }
@@ -175,13 +165,13 @@ impl Default for Guard {
 }
 
 impl Tables {
-    fn check(&self, limits: &Limits, now: u32, keys: &Keys, token: bool) -> Result<(), Limited> {
+    fn check(&self, limits: &Limits, now: u32, keys: &AttemptKeys) -> Result<(), Limited> {
         let window = limits.login_window_seconds;
         let of = |key: u64| self.failures(key, now, window).unwrap_or_default();
         if of(keys.failures).count >= limits.login_failures_per_address_and_account {
             return Err(Limited::Pair);
         }
-        if token || self.is_known(keys.pair) {
+        if keys.token || self.is_known(keys.pair) {
             return Ok(());
         }
         if let Some(key) = keys.address {
@@ -198,11 +188,11 @@ impl Tables {
         }
         Ok(())
     }
-    fn failed(&mut self, window: u32, now: u32, keys: &Keys, token: bool) {
+    fn failed(&mut self, window: u32, now: u32, keys: &AttemptKeys) {
         if self.failures.is_empty() {
             self.failures = vec![Failures::default(); FAILURES * WAYS];
         }
-        let account = (!token).then_some(keys.account);
+        let account = (!keys.token).then_some(keys.account);
         for key in [Some(keys.failures), account, keys.address].into_iter().flatten() {
             let entry = self.place(key, now, window);
             entry.count = entry.count.saturating_add(1);
@@ -211,7 +201,7 @@ impl Tables {
             }
         }
     }
-    fn succeeded(&mut self, now: u32, keys: &Keys) {
+    fn succeeded(&mut self, now: u32, keys: &AttemptKeys) {
         if self.known.is_empty() {
             self.known = vec![(0, 0); KNOWN * WAYS];
         }
@@ -307,14 +297,17 @@ mod tests {
             };
             World { guard: Guard::new(), limits, now: 100 }
         }
+        fn keys(&self, peer: &str, account: &str, token: bool) -> AttemptKeys {
+            self.guard.keys(peer.parse().unwrap(), account, token)
+        }
         fn check(&self, peer: &str, account: &str) -> Result<(), Limited> {
-            self.guard.check(&self.limits, self.now, peer.parse().unwrap(), account, false)
+            self.guard.check(&self.limits, self.now, &self.keys(peer, account, false))
         }
         fn fail(&self, peer: &str, account: &str) -> Result<(), Limited> {
             self.admit(peer, account, false)
         }
         fn admit(&self, peer: &str, account: &str, right: bool) -> Result<(), Limited> {
-            self.guard.admit(&self.limits, self.now, peer.parse().unwrap(), account, false, right)
+            self.guard.admit(&self.limits, self.now, &self.keys(peer, account, false), right)
         }
         fn succeed(&self, peer: &str, account: &str) {
             self.admit(peer, account, true).unwrap();
@@ -392,14 +385,14 @@ mod tests {
         assert_eq!(w.check(HERE, "another@x"), Err(Limited::Accounts));
         assert_eq!(w.check(HERE, "neighbour@x"), Ok(()));
         assert_eq!(w.check("192.0.2.2", "another@x"), Ok(()));
-        let token = w.guard.check(&w.limits, w.now, HERE.parse().unwrap(), "another@x", true);
+        let token = w.guard.check(&w.limits, w.now, &w.keys(HERE, "another@x", true));
         assert_eq!(token, Ok(()));
     }
 
     #[test]
     fn guesses_at_the_password_and_at_tokens_do_not_limit_each_other() {
         let admit = |w: &World, token, right| {
-            w.guard.admit(&w.limits, w.now, HERE.parse().unwrap(), "juliet@x", token, right)
+            w.guard.admit(&w.limits, w.now, &w.keys(HERE, "juliet@x", token), right)
         };
         for guessed in [false, true] {
             let w = World::new();
@@ -446,8 +439,9 @@ mod tests {
         }
         for n in 0..200_000u32 {
             let peer = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
-            let _ = w.guard.admit(&w.limits, w.now, peer, &format!("user{n}@x"), false, false);
-            let _ = w.guard.admit(&w.limits, w.now, peer, &format!("user{n}@x"), false, true);
+            let keys = w.guard.keys(peer, &format!("user{n}@x"), false);
+            let _ = w.guard.admit(&w.limits, w.now, &keys, false);
+            let _ = w.guard.admit(&w.limits, w.now, &keys, true);
         }
         let tables = w.guard.tables.lock();
         assert_eq!((tables.failures.len(), tables.known.len()), (FAILURES * WAYS, KNOWN * WAYS));

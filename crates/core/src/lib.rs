@@ -51,7 +51,7 @@ pub use frame::{Class, Frame};
 pub use guard::{Guard, Limited};
 pub use host::{Enabled, Host, HostError, Hosts};
 pub use limits::Limits;
-pub use login::{Found, Identity};
+pub use login::{Admission, Found, Identity};
 pub use node::{Node, Parts, Principal};
 pub use passwords::Passwords;
 pub use router::Ingest;

@@ -1,5 +1,9 @@
 //! Logging in: two look-ups in the store. The first brings what a proof needs and is open to anybody; the second brings the
-//! roster, the blocklist and the count of waiting messages, and belongs to clients that have proved who they are.
+//! roster, the blocklist and the count of waiting messages, and belongs to clients that have proved who they are. A proof
+//! that comes with its request is judged in between, so that both are one call ([`Node::prove`]).
+//!
+//! The second look-up finds the account only with the credentials that were proved: it may have been removed, made anew or
+//! disabled, or its password changed, while the client computed its proof.
 //!
 //! The trap: whatever the first look-up does must not depend on what the account has, or on whether there is one.
 
@@ -7,7 +11,7 @@ use std::sync::Arc;
 
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError};
-use store::AddressId;
+use store::{AddressId, Login, Secrets, StoreError};
 
 use crate::fault::Fault;
 use crate::host::Host;
@@ -23,6 +27,8 @@ pub struct Identity {
     pub jid: Jid,
     /// Its number.
     pub id: AddressId,
+    /// Of the credentials that the proof is about; see [`store::Secrets::revision`].
+    pub revision: u64,
     /// No account in the store: SASL ANONYMOUS.
     pub ephemeral: bool,
 }
@@ -40,50 +46,81 @@ pub struct Found {
     pub disabled: bool,
 }
 
+impl Found {
+    fn new(host: Arc<Host>, jid: Jid, secrets: Secrets) -> Found {
+        let Secrets { id, revision, credentials, disabled, tokens } = secrets;
+        let identity = Identity { host, jid, id, revision, ephemeral: false };
+        Found { identity, credentials, tokens, disabled }
+    }
+}
+
+/// An account after the proof.
+#[derive(Debug)]
+pub enum Admission {
+    /// What a session begins with.
+    Granted(Box<Principal>),
+    /// Disabled since the proof.
+    Disabled,
+    /// Removed since the proof, or what was proved is not its password any more.
+    Revoked,
+}
+
+impl Admission {
+    /// What a session begins with, if there may be one.
+    #[must_use]
+    pub fn granted(self) -> Option<Principal> {
+        match self {
+            Admission::Granted(principal) => Some(*principal),
+            Admission::Disabled | Admission::Revoked => None,
+        }
+    }
+}
+
 impl Node {
     /// Looks up what proves who a client is: one round trip to the store.
     ///
     /// # Errors
     /// When the store does not answer.
     pub async fn look_up(&self, host: Arc<Host>, jid: Jid) -> Result<Option<Found>, Fault> {
-        let Some(secrets) = self.stores.logins.secrets(jid.as_ref()).await? else { return Ok(None) };
-        let identity = Identity { host, jid, id: secrets.id, ephemeral: false };
-        let (credentials, tokens) = (secrets.credentials, secrets.tokens);
-        Ok(Some(Found { identity, credentials, tokens, disabled: secrets.disabled }))
+        let secrets = self.stores.logins.secrets(jid.as_ref()).await?;
+        Ok(secrets.map(|secrets| Found::new(host, jid, secrets)))
     }
 
-    /// Reads what a session begins with, after the proof: one round trip to the store, or none for a user without an
-    /// account. `None` when the account has been removed or disabled since.
+    /// Both look-ups, with the judgement of `proof` in between, which gets the tokens or `None` for no account and must not
+    /// wait; see [`store::Logins::prove`]. The second answer is that of
+    /// [`Node::load`], if the proof was right and the account is not disabled.
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn load(&self, identity: Identity) -> Result<Option<Principal>, Fault> {
-        let Identity { host, jid, id, ephemeral } = identity;
-        // Read before the store is asked, so that a write in between is noticed at bind.
+    pub async fn prove(
+        &self,
+        host: Arc<Host>,
+        jid: Jid,
+        proof: impl FnOnce(Option<&[u8]>) -> bool + Send + 'static,
+    ) -> Result<Option<(Found, Option<Result<Admission, Fault>>)>, Fault> {
         let epoch = self.epoch(jid.as_ref());
-        let mut principal = Principal {
-            host,
-            jid,
-            id,
-            roster: Vec::new(),
-            roster_version: 0,
-            offline: 0,
-            photo: None,
-            blocked: Vec::new(),
-            epoch,
-            ephemeral,
-        };
-        if !ephemeral {
-            let login = self.stores.logins.login(id).await?;
-            let Some(login) = login.filter(|login| !login.disabled) else { return Ok(None) };
-            principal.roster = login.roster;
-            principal.roster_version = login.roster_version;
-            principal.offline = login.offline;
-            principal.photo = login.photo;
-            // A user who wanted to be left alone is not let in without that.
-            principal.blocked = store::blocklists::decode(&login.blocklist)?;
+        let proof = Box::new(move |secrets: Option<&Secrets>| {
+            proof(secrets.map(|secrets| secrets.tokens.as_slice()))
+        });
+        let Some(attempt) = self.stores.logins.prove(jid.as_ref(), proof).await? else { return Ok(None) };
+        let found = Found::new(host, jid, attempt.secrets);
+        let loaded = attempt.login.map(|login| loaded(found.identity.clone(), epoch, login));
+        Ok(Some((found, loaded)))
+    }
+
+    /// Reads what a session begins with, after the proof: one round trip to the store, or none for a user without an
+    /// account.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn load(&self, identity: Identity) -> Result<Admission, Fault> {
+        // Read before the store is asked, so that a write in between is noticed at bind.
+        let epoch = self.epoch(identity.jid.as_ref());
+        if identity.ephemeral {
+            return Ok(Admission::Granted(Box::new(principal(identity, epoch))));
         }
-        Ok(Some(principal))
+        let login = self.stores.logins.login(identity.id, identity.revision).await;
+        loaded(identity, epoch, login)
     }
 
     /// Refuses what [`Node::bind`] would refuse of a client with this bare address. Asked before [`Node::load`], so that
@@ -118,8 +155,45 @@ impl Node {
     pub fn guest(&self, host: Arc<Host>) -> Option<Identity> {
         let jid =
             Jid::from_parts(Some(&format!("guest-{}", base::id::random_id())), host.domain(), None).ok()?;
-        Some(Identity { host, jid, id: AddressId::UNASSIGNED, ephemeral: true })
+        Some(Identity { host, jid, id: AddressId::UNASSIGNED, revision: 0, ephemeral: true })
     }
+}
+
+/// A user without anything stored.
+fn principal(identity: Identity, epoch: u32) -> Principal {
+    let Identity { host, jid, id, ephemeral, .. } = identity;
+    Principal {
+        host,
+        jid,
+        id,
+        roster: Vec::new(),
+        roster_version: 0,
+        offline: 0,
+        photo: None,
+        blocked: Vec::new(),
+        epoch,
+        ephemeral,
+    }
+}
+
+fn loaded(
+    identity: Identity,
+    epoch: u32,
+    login: Result<Option<Login>, StoreError>,
+) -> Result<Admission, Fault> {
+    Ok(match login? {
+        None => Admission::Revoked,
+        Some(login) if login.disabled => Admission::Disabled,
+        Some(login) => Admission::Granted(Box::new(Principal {
+            roster: login.roster,
+            roster_version: login.roster_version,
+            offline: login.offline,
+            photo: login.photo,
+            // A user who wanted to be left alone is not let in without that.
+            blocked: store::blocklists::decode(&login.blocklist)?,
+            ..principal(identity, epoch)
+        })),
+    })
 }
 
 /// RFC 6120 section 7.6.2.1.

@@ -30,7 +30,7 @@ async fn nothing_but_the_secrets_is_read_before_the_proof() {
     wire.user("barred").await;
     wire.stores.accounts.set_disabled(wire.address("barred").as_ref(), true).await.unwrap();
 
-    for way in ["SCRAM", "PLAIN", "FAST"] {
+    for way in ["SCRAM", "PLAIN", "FAST", "FAST with a resource"] {
         let mut seen = Vec::new();
         for user in USERS {
             let mut clients = Vec::new();
@@ -45,13 +45,14 @@ async fn nothing_but_the_secrets_is_read_before_the_proof() {
                     }
                     "PLAIN" => client.auth(Mechanism::Plain, &plain(None, user, "guess")).await,
                     _ => {
+                        let bind = if way == "FAST" { "" } else { "<bind xmlns='urn:xmpp:bind:0'/>" };
                         let proof = text::challenge(&hashed_token(user, "guess", &[]));
                         client
                             .send(format!(
                                 "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='HT-SHA-256-NONE'>\
                                  <initial-response>{proof}</initial-response>\
                                  <user-agent id='d4565fa7-4d72-4749-b3d3-740edbf87770'/>\
-                                 <fast xmlns='urn:xmpp:fast:0'/></authenticate>"
+                                 <fast xmlns='urn:xmpp:fast:0'/>{bind}</authenticate>"
                             ))
                             .await;
                     }

@@ -105,7 +105,7 @@ async fn logins(
                         .wrapping_add(1_442_695_040_888_963_407);
                     let name = user((random >> 33) as usize % accounts);
                     let secrets = stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
-                    let login = stores.logins.login(secrets.id).await.unwrap().unwrap();
+                    let login = stores.logins.login(secrets.id, secrets.revision).await.unwrap().unwrap();
                     assert_eq!(login.roster.len(), 3);
                     if let Some(pause) = pause {
                         tokio::time::sleep(pause).await;

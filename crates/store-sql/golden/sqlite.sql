@@ -21,7 +21,7 @@ CREATE TABLE account (
     disabled       INTEGER NOT NULL,
     roster_version INTEGER NOT NULL,
     credentials    BLOB NOT NULL
-, blocklist BLOB, tokens BLOB, photo BLOB) STRICT;
+, blocklist BLOB, tokens BLOB, photo BLOB, revision INTEGER NOT NULL DEFAULT 2305843009213693952) STRICT;
 
 CREATE TABLE address (
     id  INTEGER PRIMARY KEY AUTOINCREMENT,

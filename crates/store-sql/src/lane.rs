@@ -3,6 +3,9 @@
 //! A visit to SQLite's thread costs five times what the reading itself costs, so a task per lane takes all waiting logins
 //! and sends one statement for them. Nobody shares more than the visit: each login has its own answer and deadline.
 //!
+//! A proof that comes with its request is judged between the two statements, so that the rest needs no second turn: no
+//! second gathering, and no waking of the login's task in between.
+//!
 //! What a lane keeps from one turn to the next is room for that many requests, not what they were answered.
 //!
 //! The trap for the next person: two lanes make smaller groups and so cost more; more lanes help only when reads wait for
@@ -13,14 +16,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Spawner;
-use store::{AddressId, Fut, Secrets, StoreError};
+use store::logins::judge;
+use store::{Fut, ProofFn, Secrets, StoreError};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::dialect::{Conn, Pool, Sizes};
 use crate::fault;
 use crate::gather::Gather;
 use crate::kit::Kit;
-use crate::tables::logins::{self as tables, Block};
+use crate::tables::logins::{self as tables, Block, ProvedAccount};
 
 /// Logins in one statement; those that wait for their proof and those after it have a statement each.
 const MOST: usize = 64;
@@ -30,14 +34,32 @@ pub(crate) struct Lanes {
     deadline: Duration,
 }
 
-struct Ask<K, T> {
+/// A question about an account, and who waits for the answer.
+struct Ask<K, R> {
     account: K,
-    answer: oneshot::Sender<Result<Option<T>, StoreError>>,
+    reply: R,
+}
+
+type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// Secrets, and what a session begins with if a proof was right.
+type JudgedProof = (Secrets, Option<Result<Option<Block>, StoreError>>);
+
+/// Who waits for secrets.
+enum BeforeProof {
+    Secrets(ReplySender<Option<Secrets>>),
+    Proof(ProofFn, ReplySender<Option<JudgedProof>>),
+}
+
+/// Who waits for what a session begins with.
+enum AfterProof {
+    Login(ReplySender<Option<Block>>),
+    Proof(Secrets, ReplySender<Option<JudgedProof>>),
 }
 
 enum Request {
-    Secrets(Ask<Box<str>, Secrets>),
-    Login(Ask<AddressId, Block>),
+    Before(Ask<Box<str>, BeforeProof>),
+    After(Ask<ProvedAccount, AfterProof>),
     Close,
 }
 
@@ -64,12 +86,19 @@ impl Lanes {
 
     pub(crate) fn secrets(&self, account: &str) -> Fut<'_, Option<Secrets>> {
         let (answer, wait) = oneshot::channel();
-        self.ask(Request::Secrets(Ask { account: account.into(), answer }), wait)
+        let reply = BeforeProof::Secrets(answer);
+        self.ask(Request::Before(Ask { account: account.into(), reply }), wait)
     }
 
-    pub(crate) fn login(&self, account: AddressId) -> Fut<'_, Option<Block>> {
+    pub(crate) fn login(&self, account: ProvedAccount) -> Fut<'_, Option<Block>> {
         let (answer, wait) = oneshot::channel();
-        self.ask(Request::Login(Ask { account, answer }), wait)
+        self.ask(Request::After(Ask { account, reply: AfterProof::Login(answer) }), wait)
+    }
+
+    pub(crate) fn prove(&self, account: &str, proof: ProofFn) -> Fut<'_, Option<JudgedProof>> {
+        let (answer, wait) = oneshot::channel();
+        let reply = BeforeProof::Proof(proof, answer);
+        self.ask(Request::Before(Ask { account: account.into(), reply }), wait)
     }
 
     fn ask<T: Send + 'static>(
@@ -92,10 +121,57 @@ impl Lanes {
     }
 }
 
+impl BeforeProof {
+    fn is_closed(&self) -> bool {
+        match self {
+            BeforeProof::Secrets(answer) => answer.is_closed(),
+            BeforeProof::Proof(_, answer) => answer.is_closed(),
+        }
+    }
+
+    /// Answers, or judges the proof; if that is right, the rest is to be read.
+    fn found(self, found: Result<Option<Secrets>, StoreError>) -> Option<Ask<ProvedAccount, AfterProof>> {
+        let (proof, answer) = match self {
+            BeforeProof::Secrets(answer) => {
+                let _ = answer.send(found);
+                return None;
+            }
+            BeforeProof::Proof(proof, answer) => (proof, answer),
+        };
+        // JudgedProof for nobody, too, so that the work does not tell who exists.
+        let judged = found.and_then(|secrets| judge(proof, secrets.as_ref()).map(|right| (secrets, right)));
+        let _ = match judged {
+            Ok((Some(secrets), true)) if !secrets.disabled => {
+                let account = (secrets.id, secrets.revision);
+                return Some(Ask { account, reply: AfterProof::Proof(secrets, answer) });
+            }
+            Ok((secrets, _)) => answer.send(Ok(secrets.map(|secrets| (secrets, None)))),
+            Err(error) => answer.send(Err(error)),
+        };
+        None
+    }
+}
+
+impl AfterProof {
+    fn is_closed(&self) -> bool {
+        match self {
+            AfterProof::Login(answer) => answer.is_closed(),
+            AfterProof::Proof(_, answer) => answer.is_closed(),
+        }
+    }
+
+    fn found(self, found: Result<Option<Block>, StoreError>) {
+        let _ = match self {
+            AfterProof::Login(answer) => answer.send(found).is_ok(),
+            AfterProof::Proof(secrets, answer) => answer.send(Ok(Some((secrets, Some(found))))).is_ok(),
+        };
+    }
+}
+
 async fn lane(pool: Pool, kit: Arc<Kit>, waiting: Arc<Mutex<(mpsc::Receiver<Request>, Gather)>>) {
     let mut requests: Vec<Request> = Vec::with_capacity(MOST);
-    let mut secrets: Vec<Ask<Box<str>, Secrets>> = Vec::new();
-    let mut logins: Vec<Ask<AddressId, Block>> = Vec::new();
+    let mut before: Vec<Ask<Box<str>, BeforeProof>> = Vec::new();
+    let mut after: Vec<Ask<ProvedAccount, AfterProof>> = Vec::new();
     let mut held: Option<Conn> = None;
     loop {
         {
@@ -106,19 +182,19 @@ async fn lane(pool: Pool, kit: Arc<Kit>, waiting: Arc<Mutex<(mpsc::Receiver<Requ
             }
             for request in requests.drain(..) {
                 match request {
-                    Request::Secrets(ask) => secrets.push(ask),
-                    Request::Login(ask) => logins.push(ask),
+                    Request::Before(ask) => before.push(ask),
+                    Request::After(ask) => after.push(ask),
                     Request::Close => queue.close(),
                 }
             }
         }
-        secrets.retain(|ask| !ask.answer.is_closed());
-        logins.retain(|ask| !ask.answer.is_closed());
-        debug_assert!(secrets.len().max(logins.len()) <= Sizes::MOST);
-        if !secrets.is_empty() {
+        before.retain(|ask| !ask.reply.is_closed());
+        // Each request is in one of the two, and a proof that is right moves it: both statements hold all that wait.
+        debug_assert!(before.len() + after.len() <= Sizes::MOST);
+        if !before.is_empty() {
             let found = match connection(&mut held, &pool, &kit).await {
                 Ok(mut conn) => {
-                    let accounts: Vec<&str> = secrets.iter().map(|ask| ask.account.as_ref()).collect();
+                    let accounts: Vec<&str> = before.iter().map(|ask| ask.account.as_ref()).collect();
                     let found = tables::secrets(&mut conn, &accounts).await;
                     // After a failure the pool decides whether the connection is still good.
                     held = found.is_ok().then_some(conn);
@@ -126,19 +202,20 @@ async fn lane(pool: Pool, kit: Arc<Kit>, waiting: Arc<Mutex<(mpsc::Receiver<Requ
                 }
                 Err(error) => Err(error),
             };
-            answer(&mut secrets, found);
+            answer(&mut before, found, |reply, found| after.extend(reply.found(found)));
         }
-        if !logins.is_empty() {
+        after.retain(|ask| !ask.reply.is_closed());
+        if !after.is_empty() {
             let found = match connection(&mut held, &pool, &kit).await {
                 Ok(mut conn) => {
-                    let accounts: Vec<_> = logins.iter().map(|ask| ask.account).collect();
+                    let accounts: Vec<_> = after.iter().map(|ask| ask.account).collect();
                     let found = tables::logins(&mut conn, &accounts).await;
                     held = found.is_ok().then_some(conn);
                     found
                 }
                 Err(error) => Err(error),
             };
-            answer(&mut logins, found);
+            answer(&mut after, found, AfterProof::found);
         }
     }
 }
@@ -150,15 +227,16 @@ async fn connection(held: &mut Option<Conn>, pool: &Pool, kit: &Arc<Kit>) -> Res
     }
 }
 
-fn answer<K: Eq + Hash, T: Clone>(
-    asks: &mut Vec<Ask<K, T>>,
+fn answer<K: Eq + Hash, R, T: Clone>(
+    asks: &mut Vec<Ask<K, R>>,
     found: Result<tables::Found<K, Option<T>>, StoreError>,
+    mut answer: impl FnMut(R, Result<Option<T>, StoreError>),
 ) {
     let mut found: HashMap<K, Result<Option<T>, StoreError>> = match found {
         Ok(found) => found.into_iter().collect(),
         Err(error) => {
             for ask in asks.drain(..) {
-                let _ = ask.answer.send(Err(fault::again(&error)));
+                answer(ask.reply, Err(fault::again(&error)));
             }
             return;
         }
@@ -166,7 +244,7 @@ fn answer<K: Eq + Hash, T: Clone>(
     while let Some(ask) = asks.pop() {
         // The same account may be asked for twice; only the last asker may take the answer away.
         let more = asks.iter().any(|other| other.account == ask.account);
-        let answer = if more {
+        let one = if more {
             found.get(&ask.account).map(|found| match found {
                 Ok(found) => Ok(found.clone()),
                 Err(error) => Err(fault::again(error)),
@@ -174,6 +252,6 @@ fn answer<K: Eq + Hash, T: Clone>(
         } else {
             found.remove(&ask.account)
         };
-        let _ = ask.answer.send(answer.unwrap_or(Ok(None)));
+        answer(ask.reply, one.unwrap_or(Ok(None)));
     }
 }

@@ -21,6 +21,10 @@ pub(crate) const SQLITE: &[Step] = &[
     Step { name: "0002_profiles", sql: include_str!("../migrations/sqlite/0002_profiles.sql") },
     Step { name: "0003_offline_quota", sql: include_str!("../migrations/sqlite/0003_offline_quota.sql") },
     Step { name: "0004_server_secret", sql: include_str!("../migrations/sqlite/0004_server_secret.sql") },
+    Step {
+        name: "0005_credential_revision",
+        sql: include_str!("../migrations/sqlite/0005_credential_revision.sql"),
+    },
 ];
 
 const NOTES: &str =

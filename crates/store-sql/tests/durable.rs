@@ -79,8 +79,9 @@ fn acknowledged_writes_survive_a_kill() {
     runtime().block_on(async {
         let database = open(&directory.file(), &Options::default()).await.unwrap();
         let stores = database.stores();
-        let ann = stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap().unwrap().id;
-        let login = stores.logins.login(ann).await.unwrap().unwrap();
+        let secrets = stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
+        let ann = secrets.id;
+        let login = stores.logins.login(ann, secrets.revision).await.unwrap().unwrap();
         let waiting = stores.offline.fetch(ann, Page::first(1_000_000), 0).await.unwrap().items;
         assert_eq!(waiting.len(), login.offline as usize, "the counter agrees with the rows");
         let kept: std::collections::HashSet<String> =

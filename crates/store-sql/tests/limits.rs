@@ -110,7 +110,7 @@ fn a_login_is_two_statements() {
             let secrets = stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
             assert_eq!((secrets.id, &secrets.tokens[..]), (ann, &b"token"[..]));
             assert_eq!(database.round_trips() - before, 1, "round {round}");
-            let login = stores.logins.login(ann).await.unwrap().unwrap();
+            let login = stores.logins.login(ann, secrets.revision).await.unwrap().unwrap();
             assert_eq!((login.roster.len(), login.offline), (400, 9));
             assert_eq!(store::blocklists::decode(&login.blocklist).unwrap(), blocked);
             assert_eq!(database.round_trips() - before, 2, "round {round}");
@@ -133,13 +133,25 @@ fn many_logins_share_statements() {
         let before = database.round_trips();
         let mut ids = Vec::new();
         for secrets in all((0..640).map(|_| stores.logins.secrets(ann.as_ref())).collect()).await {
-            ids.push(secrets.unwrap().unwrap().id);
+            let secrets = secrets.unwrap().unwrap();
+            ids.push((secrets.id, secrets.revision));
         }
-        for login in all(ids.into_iter().map(|id| stores.logins.login(id)).collect()).await {
+        for login in
+            all(ids.into_iter().map(|(id, revision)| stores.logins.login(id, revision)).collect()).await
+        {
             assert!(login.unwrap().is_some());
         }
         let statements = database.round_trips() - before;
         assert!(statements <= 128, "{statements} statements for 640 logins");
+        for (right, most) in [(false, 64), (true, 128)] {
+            let before = database.round_trips();
+            let prove = || stores.logins.prove(ann.as_ref(), Box::new(move |_| right));
+            for attempt in all((0..640).map(|_| prove()).collect()).await {
+                assert_eq!(attempt.unwrap().unwrap().login.is_some(), right);
+            }
+            let statements = database.round_trips() - before;
+            assert!(statements <= most, "{statements} statements for 640 proofs");
+        }
         database.close().await;
     });
 }
@@ -444,7 +456,12 @@ fn a_damaged_account_hurts_nobody_else() {
         sqlx::raw_sql(&sql).execute(&mut line).await.unwrap();
         line.close().await.unwrap();
 
-        let logins = all((0..40).map(|n| stores.logins.login([ann, bob][n % 2])).collect()).await;
+        let mut revisions = Vec::new();
+        for name in ["ann@example.org", "bob@example.org"] {
+            revisions.push(stores.logins.secrets(jid(name).as_ref()).await.unwrap().unwrap().revision);
+        }
+        let one = |n: usize| stores.logins.login([ann, bob][n % 2], revisions[n % 2]);
+        let logins = all((0..40).map(one).collect()).await;
         for (n, login) in logins.into_iter().enumerate() {
             match login {
                 Ok(login) => assert_eq!((login.unwrap().roster[0].contact, n % 2), (ann, 1)),

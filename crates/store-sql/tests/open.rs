@@ -248,7 +248,7 @@ fn released_schemas_migrate() {
             let stores = database.stores();
             let secrets = stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
             assert_eq!(secrets.credentials, b"secret");
-            let ann = stores.logins.login(secrets.id).await.unwrap().unwrap();
+            let ann = stores.logins.login(secrets.id, secrets.revision).await.unwrap().unwrap();
             assert_eq!(ann.offline, 2);
             let items: Vec<_> =
                 ann.roster.iter().map(|item| (item.jid.as_str(), item.subscription)).collect();

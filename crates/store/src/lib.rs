@@ -34,7 +34,7 @@ pub use blocklists::{BlocklistChange, BlocklistOutcome, Blocklists, Unblock};
 pub use directory::{Directory, Found, FoundUser, Query, SearchPage, Seek};
 pub use error::{ErrorKind, StoreError};
 pub use last_seen::{LastSeen, Seen};
-pub use logins::{Login, Logins, Secrets};
+pub use logins::{Login, LoginAttempt, Logins, ProofFn, Secrets};
 pub use offline::{Appended, Held, Offline, OfflineMessage, Quota, Waiting};
 pub use page::{Page, Slice};
 pub use private::{Private, PrivateLimits, PutOutcome};

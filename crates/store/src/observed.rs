@@ -156,7 +156,8 @@ macro_rules! observed {
 observed! {
     Logins in logins {
         fn secrets(account: JidRef<'_>) -> Option<Secrets>;
-        fn login(account: AddressId) -> Option<Login>;
+        fn login(account: AddressId, revision: u64) -> Option<Login>;
+        fn prove(account: JidRef<'_>, proof: ProofFn) -> Option<LoginAttempt>;
     }
     Accounts in accounts {
         fn create(account: &Jid, credentials: &[u8]) -> AddressId;

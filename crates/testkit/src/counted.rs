@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use store::directory::{Found, Query, SearchPage};
 use store::{
     Account, Accounts, AddressId, Addresses, Appended, BlocklistOutcome, Blocklists, BulkRoster, ChangeFn,
-    Changed, Created, Directory, ErrorKind, Fut, LastSeen, Login, Logins, NewAccount, Offline,
-    OfflineMessage, Page, PhotoHash, Private, PrivateLimits, PutOutcome, Removed, Roster, RosterEntry,
-    RosterSize, RosterSnapshot, Searchable, Secrets, Seen, Settings, Slice, StoreError, Stores, Subscription,
-    Tokens, TokensFn, Unblock, Vcards, Waiting,
+    Changed, Created, Directory, ErrorKind, Fut, LastSeen, Login, LoginAttempt, Logins, NewAccount, Offline,
+    OfflineMessage, Page, PhotoHash, Private, PrivateLimits, ProofFn, PutOutcome, Removed, Roster,
+    RosterEntry, RosterSize, RosterSnapshot, Searchable, Secrets, Seen, Settings, Slice, StoreError, Stores,
+    Subscription, Tokens, TokensFn, Unblock, Vcards, Waiting,
 };
 
 /// A store whose calls are counted.
@@ -18,12 +18,20 @@ pub struct Counted {
     inner: Stores,
     calls: Mutex<Vec<&'static str>>,
     failing: AtomicBool,
+    between: Mutex<Option<Act>>,
 }
+
+type Act = Box<dyn FnOnce(&Stores) + Send>;
 
 impl Counted {
     /// Counts the calls to `inner`.
     pub fn new(inner: Stores) -> Arc<Counted> {
-        Arc::new(Counted { inner, calls: Mutex::default(), failing: AtomicBool::new(false) })
+        Arc::new(Counted {
+            inner,
+            calls: Mutex::default(),
+            failing: AtomicBool::new(false),
+            between: Mutex::default(),
+        })
     }
     /// The names of the calls since the last time, as `need.method`.
     pub fn take_calls(&self) -> Vec<&'static str> {
@@ -32,6 +40,16 @@ impl Counted {
     /// From now on every call fails with `Unavailable`, or none does.
     pub fn fail(&self, failing: bool) {
         self.failing.store(failing, Ordering::Relaxed);
+    }
+    /// Does this once, between the next login's proof and what is read after it.
+    pub fn after_proof(&self, act: impl FnOnce(&Stores) + Send + 'static) {
+        *self.between.lock() = Some(Box::new(act));
+    }
+    fn act(&self) {
+        let act = self.between.lock().take();
+        if let Some(act) = act {
+            act(&self.inner);
+        }
     }
     fn call<'a, T: Send + 'a>(&'a self, name: &'static str, call: impl FnOnce() -> Fut<'a, T>) -> Fut<'a, T> {
         self.calls.lock().push(name);
@@ -54,10 +72,6 @@ macro_rules! counted {
 }
 
 counted! {
-    Logins in logins {
-        secrets(account: JidRef<'_>) -> Option<Secrets>;
-        login(account: AddressId) -> Option<Login>;
-    }
     Accounts in accounts {
         create(account: &Jid, credentials: &[u8]) -> AddressId;
         create_bulk(accounts: Vec<NewAccount>) -> Vec<Created>;
@@ -116,6 +130,35 @@ counted! {
         search(domain: &str, query: &Query, page: SearchPage) -> Found;
         count(domain: &str, query: &Query) -> u64;
         index(domain: &str, query: &Query, cursor: &str) -> u64;
+    }
+}
+
+impl Logins for Counted {
+    fn secrets(&self, account: JidRef<'_>) -> Fut<'_, Option<Secrets>> {
+        self.call("logins.secrets", || self.inner.logins.secrets(account))
+    }
+    fn login(&self, account: AddressId, revision: u64) -> Fut<'_, Option<Login>> {
+        self.act();
+        self.call("logins.login", || self.inner.logins.login(account, revision))
+    }
+    /// Counted as what is read: the rest only once the proof was right and the account is open.
+    fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> Fut<'_, Option<LoginAttempt>> {
+        let (between, inner) = (self.between.lock().take(), self.inner.clone());
+        let proof: ProofFn = Box::new(move |secrets| {
+            let right = proof(secrets);
+            if let Some(act) = between.filter(|_| right) {
+                act(&inner);
+            }
+            right
+        });
+        let call = self.call("logins.secrets", || self.inner.logins.prove(account, proof));
+        Box::pin(async move {
+            let attempt = call.await?;
+            if attempt.as_ref().is_some_and(|attempt| attempt.login.is_some()) {
+                self.calls.lock().push("logins.login");
+            }
+            Ok(attempt)
+        })
     }
 }
 

@@ -123,6 +123,7 @@ impl Engine {
         let identity = found.unwrap_or_else(|| panic!("{jid} has no account")).identity;
         self.wait(self.node.load(identity))
             .expect("the store answers")
+            .granted()
             .expect("an account that is not disabled")
     }
 

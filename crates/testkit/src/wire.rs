@@ -371,6 +371,11 @@ impl Wire {
         self.counted.take_calls()
     }
 
+    /// Changes the store once, between the next login's proof and what is read after it.
+    pub fn after_proof(&self, act: impl FnOnce(&Stores) + Send + 'static) {
+        self.counted.after_proof(act);
+    }
+
     /// Switches the node's store off or on; the test's own calls go on.
     pub fn fail_store(&self, failing: bool) {
         self.counted.fail(failing);

@@ -77,7 +77,8 @@ pub(crate) async fn sign_in(
             "too many attempts have failed; try again later",
         )
     };
-    node.guard.check(&node.limits(), node.seconds(), peer.address, claimed, false).map_err(limited)?;
+    let attempt = node.guard.keys(peer.address, claimed, false);
+    node.guard.check(&node.limits(), node.seconds(), &attempt).map_err(limited)?;
     let doorkeeper = &api.auth.doorkeeper;
     let Some(place) = doorkeeper.enter() else {
         return Err(Problem::new(
@@ -98,7 +99,7 @@ pub(crate) async fn sign_in(
     let right = node.passwords.verify(stored, password).await && found.is_some();
     drop(place);
     // Of many attempts in parallel only as many as the limit are answered.
-    node.guard.admit(&node.limits(), node.seconds(), peer.address, claimed, false, right).map_err(limited)?;
+    node.guard.admit(&node.limits(), node.seconds(), &attempt, right).map_err(limited)?;
     let Some((jid, found)) = jid.as_ref().zip(found).filter(|_| right) else {
         note(api, peer, jid.as_ref(), "not-authorized");
         return Err(refused());

@@ -33,7 +33,8 @@ pub(crate) struct Texts {
     count_disabled: String,
 }
 
-const COLUMNS: [&str; 6] = ["id", "domain", "created_at", "disabled", "roster_version", "credentials"];
+const COLUMNS: [&str; 7] =
+    ["id", "domain", "created_at", "disabled", "roster_version", "credentials", "revision"];
 
 impl Texts {
     pub(crate) fn new(d: &dyn Dialect) -> Texts {
@@ -75,7 +76,7 @@ impl Texts {
                 d.lock_rows()
             )),
             // A changed password ends what was got with the old one.
-            set_credentials: set("tokens = NULL, credentials"),
+            set_credentials: set("tokens = NULL, revision = revision + 1, credentials"),
             set_disabled: set("disabled"),
             upgrade: d.sql(
                 "UPDATE account SET credentials = ? \
@@ -135,6 +136,8 @@ async fn create_chunk(conn: &mut Conn, accounts: &[NewAccount]) -> Result<Vec<Cr
     let mut answers = Vec::with_capacity(accounts.len());
     let mut values = Vec::with_capacity(accounts.len() * COLUMNS.len());
     let mut users = Vec::with_capacity(accounts.len() * 3);
+    // One draw for all: each account has its own number, and so its own revisions.
+    let revision = store::logins::first_revision();
     for (new, id) in accounts.iter().zip(ids) {
         if !present.insert(id) {
             answers.push(Created::Exists(id));
@@ -151,6 +154,7 @@ async fn create_chunk(conn: &mut Conn, accounts: &[NewAccount]) -> Result<Vec<Cr
             Arg::Int(0),
             Arg::number(store::accounts::first_number(now)),
             Arg::Bytes(&new.credentials),
+            Arg::number(revision),
         ]);
     }
     conn.run_rows(&kit.accounts.insert, COLUMNS.len(), &values).await?;

@@ -6,11 +6,11 @@
 //!
 //! ```text
 //! secrets = secret *(LF secret)
-//! secret  = jid SP id SP disabled 2(SP *HEXDIG)           credentials and tokens in hexadecimal; id 0: no such account
+//! secret  = jid SP id SP revision SP disabled 2(SP *HEXDIG)   credentials and tokens in hexadecimal; id 0: no such account
 //!
 //! logins = block *(LF block)
 //! block  = head LF *(line LF)
-//! head   = id SP disabled SP version SP waiting 2(SP *HEXDIG) SP large    blocklist and photo in hexadecimal
+//! head   = id SP revision SP disabled SP version SP waiting 2(SP *HEXDIG) SP large    blocklist and photo in hexadecimal
 //! line   = contact SP subscription SP *HEXDIG SP *HEXDIG SP jid         label and request in hexadecimal
 //! ```
 //! Bare addresses contain neither spaces nor line feeds, so nothing is escaped. Blocks and lines come in any order.
@@ -19,9 +19,11 @@
 //! look-ups, and a line of the usual length, which is read as the others are. The trap: a large roster has no place in the
 //! text that many logins share; it is read apart.
 use jid::JidRef;
+use store::logins::LOWEST_REVISION;
 use store::roster::LARGE_BYTES;
 use store::{
-    AddressId, ErrorKind, Fut, Login, Logins, Roster as _, RosterItem, Secrets, StoreError, Subscription,
+    AddressId, ErrorKind, Fut, Login, LoginAttempt, Logins, ProofFn, Roster as _, RosterItem, Secrets,
+    StoreError, Subscription,
 };
 
 use super::{address, id};
@@ -68,7 +70,8 @@ impl Texts {
             secrets: Sizes::new(|n| {
                 // An address without an account has a row like the others and the work of one. No account has the number 0.
                 let head = format!(
-                    "found.jid || ' ' || coalesce(c.id, 0) || ' ' || coalesce(c.disabled, 0) || ' ' || {} || ' ' || {}",
+                    "found.jid || ' ' || coalesce(c.id, 0) || ' ' || coalesce(c.revision, {LOWEST_REVISION}) || ' ' || \
+                     coalesce(c.disabled, 0) || ' ' || {} || ' ' || {}",
                     d.hex(&format!("coalesce(c.credentials, {})", d.zeros(DECOY_BYTES))),
                     d.hex("c.tokens")
                 );
@@ -81,7 +84,7 @@ impl Texts {
             }),
             login: Sizes::new(|n| {
                 let head = format!(
-                    "c.id || ' ' || c.disabled || ' ' || c.roster_version || ' ' || coalesce(i.waiting, 0) || ' ' || {} \
+                    "c.id || ' ' || c.revision || ' ' || c.disabled || ' ' || c.roster_version || ' ' || coalesce(i.waiting, 0) || ' ' || {} \
                      || ' ' || {}",
                     d.hex("c.blocklist"),
                     d.hex("c.photo")
@@ -118,6 +121,9 @@ impl Texts {
 /// What was found, or why this one account cannot be read.
 pub(crate) type Found<K, T> = Vec<(K, Result<T, StoreError>)>;
 
+/// An account and the revision of the credentials that were proved.
+pub(crate) type ProvedAccount = (AddressId, u64);
+
 /// What is read of an account for a login, but its roster when that is large.
 #[derive(Clone)]
 pub(crate) struct Block {
@@ -147,12 +153,13 @@ pub(crate) async fn secrets(
     Ok(found)
 }
 
-/// What sessions begin with, with one statement; there are at most [`Sizes::MOST`] accounts.
+/// What sessions begin with, with one statement; there are at most [`Sizes::MOST`] accounts. Only what has the credentials
+/// that were asked for answers the question.
 pub(crate) async fn logins(
     conn: &mut Conn,
-    accounts: &[AddressId],
-) -> Result<Found<AddressId, Option<Block>>, StoreError> {
-    let ids: Vec<Arg<'_>> = accounts.iter().map(|id| Arg::number(id.get().into())).collect();
+    accounts: &[ProvedAccount],
+) -> Result<Found<ProvedAccount, Option<Block>>, StoreError> {
+    let ids: Vec<Arg<'_>> = accounts.iter().map(|(id, _)| Arg::number(id.get().into())).collect();
     let kit = conn.kit.clone();
     let rows = conn.rows_in(&kit.logins.login, &ids).await?;
     let mut found = Vec::with_capacity(accounts.len());
@@ -160,8 +167,10 @@ pub(crate) async fn logins(
         let Some(text) = row.maybe_text(0)? else { continue };
         for block in text.split("\n\n") {
             let (head, lines) = block.split_once('\n').unwrap_or((block, ""));
-            let (account, head) = head.split_once(' ').ok_or_else(wrong_account)?;
-            found.push((id(account.parse().map_err(|_| wrong_account())?)?, login(head, lines).map(Some)));
+            let mut parts = head.splitn(3, ' ');
+            let (account, revision) = (number(&mut parts)?, number(&mut parts)?);
+            let head = parts.next().ok_or_else(wrong_account)?;
+            found.push(((id(account)?, revision), login(head, lines).map(Some)));
         }
     }
     Ok(found)
@@ -181,11 +190,11 @@ fn bytes<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Result<Vec<u8>, Store
 
 fn secrets_of(line: &str) -> Result<Option<Secrets>, StoreError> {
     let parts = &mut line.split(' ');
-    let (account, disabled) = (number(parts)?, number(parts)? != 0);
+    let (account, revision, disabled) = (number(parts)?, number(parts)?, number(parts)? != 0);
     let (credentials, tokens) = (bytes(parts)?, bytes(parts)?);
     Ok(match account {
         0 => None,
-        account => Some(Secrets { id: id(account)?, credentials, disabled, tokens }),
+        account => Some(Secrets { id: id(account)?, revision, credentials, disabled, tokens }),
     })
 }
 
@@ -237,19 +246,40 @@ impl Logins for SqlStores {
         self.lanes.secrets(account.bare().as_str())
     }
 
-    fn login(&self, account: AddressId) -> Fut<'_, Option<Login>> {
+    fn login(&self, account: AddressId, revision: u64) -> Fut<'_, Option<Login>> {
         Box::pin(async move {
-            let Some(Block { mut login, large }) = self.lanes.login(account).await? else { return Ok(None) };
-            if large {
-                // By itself, and few at a time: many in one statement would be many times the memory.
-                let _place = self.large.acquire().await.map_err(|_| fault::unavailable())?;
-                let roster = match self.get(account).await {
-                    Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
-                    roster => roster?,
-                };
-                (login.roster, login.roster_version) = (roster.items, roster.version);
-            }
-            Ok(Some(login))
+            let block = self.lanes.login((account, revision)).await?;
+            self.whole(account, block).await
         })
+    }
+
+    fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> Fut<'_, Option<LoginAttempt>> {
+        let answer = self.lanes.prove(account.bare().as_str(), proof);
+        Box::pin(async move {
+            let Some((secrets, block)) = answer.await? else { return Ok(None) };
+            let login = match block {
+                None => None,
+                Some(Ok(block)) => Some(self.whole(secrets.id, block).await),
+                Some(Err(error)) => Some(Err(error)),
+            };
+            Ok(Some(LoginAttempt { secrets, login }))
+        })
+    }
+}
+
+impl SqlStores {
+    /// A login with its roster, which is read apart when it is large.
+    async fn whole(&self, account: AddressId, block: Option<Block>) -> Result<Option<Login>, StoreError> {
+        let Some(Block { mut login, large }) = block else { return Ok(None) };
+        if large {
+            // By itself, and few at a time: many in one statement would be many times the memory.
+            let _place = self.large.acquire().await.map_err(|_| fault::unavailable())?;
+            let roster = match self.get(account).await {
+                Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+                roster => roster?,
+            };
+            (login.roster, login.roster_version) = (roster.items, roster.version);
+        }
+        Ok(Some(login))
     }
 }

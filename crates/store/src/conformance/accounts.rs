@@ -111,6 +111,7 @@ pub async fn remove_leaves_nothing(f: Fixture) {
     let ann = furnished(&f.stores).await;
     let bob = account(&f.stores, "bob").await;
     let name = jid("ann@example.org");
+    let before = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
     let removed = f.stores.accounts.remove(name.as_ref()).await.unwrap().unwrap();
     assert_eq!(removed.id, ann);
     let mut contacts: Vec<&str> = removed.contacts.iter().filter_map(|item| item.jid.local()).collect();
@@ -118,7 +119,7 @@ pub async fn remove_leaves_nothing(f: Fixture) {
     assert_eq!(contacts, ["ask", "from", "in", "to"], "those with a subscription or request must be told");
 
     assert_eq!(f.stores.logins.secrets(name.as_ref()).await.unwrap(), None);
-    assert_eq!(f.stores.logins.login(ann).await.unwrap(), None);
+    assert_eq!(f.stores.logins.login(ann, before.revision).await.unwrap(), None);
     assert_eq!(f.stores.accounts.show(name.as_ref()).await.unwrap(), None);
     assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), 1);
     assert_eq!(f.stores.roster.get(ann).await.unwrap_err().kind, ErrorKind::NotFound);
@@ -137,7 +138,7 @@ pub async fn remove_leaves_nothing(f: Fixture) {
     assert_eq!(f.stores.accounts.create(&name, b"new").await.unwrap(), ann);
     let login = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
     assert_eq!((login.id, login.credentials, login.tokens), (ann, b"new".to_vec(), vec![]));
-    let login = f.stores.logins.login(ann).await.unwrap().unwrap();
+    let login = super::login(&f.stores, &name).await;
     assert_eq!((login.roster.len(), login.offline), (0, 0));
     assert!(login.blocklist.is_empty() && login.photo.is_none());
     assert_eq!(f.stores.blocklists.blocklist(name.as_ref()).await.unwrap(), Vec::<Jid>::new());

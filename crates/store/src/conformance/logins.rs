@@ -1,6 +1,9 @@
 //! Cases for [`crate::Logins`].
-use super::{Fixture, account, all, entry, jid};
-use crate::{BulkItem, BulkRoster, Change, ErrorKind, OfflineMessage, Subscription};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Fixture, account, all, entry, jid, login, read_login};
+use crate::{AddressId, BulkItem, BulkRoster, Change, ErrorKind, OfflineMessage, ProofFn, Subscription};
 
 pub async fn unknown_account_is_nothing(f: Fixture) {
     assert_eq!(f.stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap(), None);
@@ -27,7 +30,7 @@ pub async fn brings_everything(f: Fixture) {
 
     let secrets = f.stores.logins.secrets(jid("ann@example.org/desk").as_ref()).await.unwrap().unwrap();
     assert_eq!((secrets.id, &secrets.credentials[..], secrets.disabled), (ann, &b"ann"[..], false));
-    let login = f.stores.logins.login(ann).await.unwrap().unwrap();
+    let login = login(&f.stores, &jid("ann@example.org")).await;
     assert!(!login.disabled);
     assert_eq!(login.offline, 2);
     assert_eq!(login.roster_version, versions[2]);
@@ -50,7 +53,7 @@ pub async fn sees_every_write(f: Fixture) {
         let login = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
         assert_eq!(login.credentials, [round]);
         assert_eq!(login.disabled, round % 2 == 0);
-        let login = f.stores.logins.login(ann).await.unwrap().unwrap();
+        let login = super::login(&f.stores, &name).await;
         assert_eq!(login.disabled, round % 2 == 0);
         assert_eq!(login.offline, u32::from(round) + 1);
     }
@@ -69,7 +72,7 @@ pub async fn large_rosters_come_whole(f: Fixture) {
         items.push(BulkItem { contact, name, groups, subscription });
     }
     f.stores.roster.put_bulk(vec![BulkRoster { owner: ann, items: items.clone() }]).await.unwrap();
-    let login = f.stores.logins.login(ann).await.unwrap().unwrap();
+    let login = login(&f.stores, &jid("ann@example.org")).await;
     assert!(crate::roster::is_large(&login.roster));
     assert_eq!(login.roster.len(), 1500);
     assert_eq!(login.roster_version, f.stores.roster.get(ann).await.unwrap().version);
@@ -88,7 +91,8 @@ pub async fn rosters_beyond_reason_are_not_read(f: Fixture) {
         items.push(BulkItem { contact, name, groups: vec![], subscription: Subscription::IN_ROSTER });
     }
     f.stores.roster.put_bulk(vec![BulkRoster { owner: ann, items }]).await.unwrap();
-    assert_eq!(f.stores.logins.login(ann).await.unwrap_err().kind, ErrorKind::TooLarge);
+    let name = jid("ann@example.org");
+    assert_eq!(read_login(&f.stores, &name).await.unwrap_err().kind, ErrorKind::TooLarge);
     assert_eq!(f.stores.roster.get(ann).await.unwrap_err().kind, ErrorKind::TooLarge);
     assert_eq!(f.stores.roster.size(ann).await.unwrap().contacts, 70);
     // It can still be made smaller, one entry at a time.
@@ -96,7 +100,7 @@ pub async fn rosters_beyond_reason_are_not_read(f: Fixture) {
         let contact = jid(&format!("contact{n}@example.com"));
         f.stores.roster.change(ann, &contact, Box::new(|_| Change::Delete)).await.unwrap();
     }
-    assert_eq!(f.stores.logins.login(ann).await.unwrap().unwrap().roster.len(), 60);
+    assert_eq!(login(&f.stores, &name).await.roster.len(), 60);
 }
 
 pub async fn what_proves_a_client_is_apart_from_what_a_session_needs(f: Fixture) {
@@ -107,13 +111,108 @@ pub async fn what_proves_a_client_is_apart_from_what_a_session_needs(f: Fixture)
     assert_eq!((secrets.id, &secrets.tokens[..]), (ann, &b"t"[..]));
     // A number without an account, and both questions at once.
     let ghost = f.stores.addresses.number(&jid("ghost@example.org")).await.unwrap();
-    assert_eq!(f.stores.logins.login(ghost).await.unwrap(), None);
-    let logins = all((0..100).map(|n| f.stores.logins.login(if n % 2 == 0 { ann } else { ghost })).collect());
+    let revision = secrets.revision;
+    assert_eq!(f.stores.logins.login(ghost, revision).await.unwrap(), None);
+    let one = |n: u32| f.stores.logins.login(if n.is_multiple_of(2) { ann } else { ghost }, revision);
+    let logins = all((0..100).map(one).collect());
     let secrets = all((0..100).map(|_| f.stores.logins.secrets(name.as_ref())).collect());
     for (n, login) in logins.await.into_iter().enumerate() {
         assert_eq!(login.unwrap().is_some(), n % 2 == 0);
     }
     assert!(secrets.await.into_iter().all(|secrets| secrets.unwrap().unwrap().id == ann));
+}
+
+pub async fn only_the_credentials_that_were_proved_log_in(f: Fixture) {
+    let name = jid("ann@example.org");
+    let ann = account(&f.stores, "ann").await;
+    let accounts = &f.stores.accounts;
+    let revision = async || f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap().revision;
+    let reads = async |revision| f.stores.logins.login(ann, revision).await.unwrap().is_some();
+
+    let first = revision().await;
+    assert!(reads(first).await);
+    // What is no other password changes nothing.
+    assert!(accounts.upgrade_credentials(name.as_ref(), b"ann", b"better").await.unwrap());
+    accounts.set_disabled(name.as_ref(), true).await.unwrap();
+    accounts.set_disabled(name.as_ref(), false).await.unwrap();
+    assert!(f.stores.tokens.change_tokens(name.as_ref(), Box::new(|_| Some(b"t".to_vec()))).await.unwrap());
+    assert_eq!(revision().await, first);
+
+    accounts.set_credentials(name.as_ref(), b"other").await.unwrap();
+    let second = revision().await;
+    assert!(!reads(first).await && reads(second).await);
+    // The same password again is another one.
+    accounts.set_credentials(name.as_ref(), b"other").await.unwrap();
+    let third = revision().await;
+    assert!(!reads(first).await && !reads(second).await && reads(third).await);
+
+    // The number of the address stays; the clock of these tests stands still.
+    accounts.remove(name.as_ref()).await.unwrap().unwrap();
+    assert!(!reads(third).await);
+    assert_eq!(accounts.create(&name, b"ann").await.unwrap(), ann);
+    let anew = revision().await;
+    assert!(!reads(first).await && !reads(second).await && !reads(third).await && reads(anew).await);
+
+    // All in one statement.
+    let logins = all([third, anew, first, anew].map(|r| f.stores.logins.login(ann, r)).into()).await;
+    let found: Vec<bool> = logins.into_iter().map(|login| login.unwrap().is_some()).collect();
+    assert_eq!(found, [false, true, false, true]);
+}
+
+/// Takes this account's secrets for the proof, and counts how often it was asked.
+fn proof_of(ann: AddressId, asked: &Arc<AtomicUsize>) -> ProofFn {
+    let asked = asked.clone();
+    Box::new(move |secrets| {
+        asked.fetch_add(1, Ordering::Relaxed);
+        secrets.is_some_and(|secrets| secrets.id == ann)
+    })
+}
+
+pub async fn a_proof_stands_between_secrets_and_login(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let names = ["ann", "bob", "nobody"].map(|name| jid(&format!("{name}@example.org")));
+    account(&f.stores, "bob").await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let prove = |n: usize| f.stores.logins.prove(names[n % 3].as_ref(), proof_of(ann, &asked));
+
+    let right = prove(0).await.unwrap().unwrap();
+    assert_eq!((right.secrets.id, &right.secrets.credentials[..]), (ann, &b"ann"[..]));
+    assert_eq!(right.login.unwrap().unwrap().unwrap(), login(&f.stores, &names[0]).await);
+    let wrong = prove(1).await.unwrap().unwrap();
+    assert_eq!(&wrong.secrets.credentials[..], b"bob");
+    assert!(wrong.login.is_none(), "nothing is read before the proof");
+    assert!(prove(2).await.unwrap().is_none());
+    assert_eq!(asked.load(Ordering::Relaxed), 3, "a proof is judged for nobody, too");
+
+    // With other logins between them.
+    let attempts = all((0..90).map(prove).collect());
+    let others = all((0..30).map(|_| f.stores.logins.secrets(names[0].as_ref())).collect());
+    for (n, attempt) in attempts.await.into_iter().enumerate() {
+        let login = attempt.unwrap().map(|attempt| attempt.login.map(|login| login.unwrap().is_some()));
+        assert_eq!(login, [Some(Some(true)), Some(None), None][n % 3]);
+    }
+    assert!(others.await.into_iter().all(|secrets| secrets.unwrap().unwrap().id == ann));
+    assert_eq!(asked.load(Ordering::Relaxed), 93);
+
+    f.stores.accounts.set_disabled(names[0].as_ref(), true).await.unwrap();
+    let barred = prove(0).await.unwrap().unwrap();
+    assert!(barred.secrets.disabled && barred.login.is_none());
+}
+
+pub async fn a_proof_that_panics_fails_alone(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let name = jid("ann@example.org");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let attempts = (0..20).map(|n| {
+        let proof = if n == 7 { Box::new(|_: Option<&_>| panic!("a test")) } else { proof_of(ann, &asked) };
+        f.stores.logins.prove(name.as_ref(), proof)
+    });
+    for (n, attempt) in all(attempts.collect()).await.into_iter().enumerate() {
+        match attempt {
+            Ok(attempt) => assert!(n != 7 && attempt.unwrap().login.is_some()),
+            Err(error) => assert_eq!((n, error.kind), (7, ErrorKind::Internal)),
+        }
+    }
 }
 
 pub async fn many_at_once_get_their_own(f: Fixture) {

@@ -37,7 +37,7 @@ use std::task::{Context, Poll, Waker};
 use base::{BoxFuture, ManualClock};
 use jid::Jid;
 
-use crate::{AddressId, Login, RosterItem, Stores, Subscription};
+use crate::{AddressId, Login, RosterItem, StoreError, Stores, Subscription};
 
 /// What a case works on.
 pub struct Fixture {
@@ -97,8 +97,13 @@ pub async fn account(stores: &Stores, name: &str) -> AddressId {
 
 /// What a login of this account reads after its proof.
 pub async fn login(stores: &Stores, account: &Jid) -> Login {
-    let id = stores.logins.secrets(account.as_ref()).await.unwrap().unwrap().id;
-    stores.logins.login(id).await.unwrap().unwrap()
+    read_login(stores, account).await.unwrap().unwrap()
+}
+
+/// The same, for logins that may fail. There must be such an account.
+pub async fn read_login(stores: &Stores, account: &Jid) -> Result<Option<Login>, StoreError> {
+    let secrets = stores.logins.secrets(account.as_ref()).await.unwrap().unwrap();
+    stores.logins.login(secrets.id, secrets.revision).await
 }
 
 /// An entry with a state, as a change closure would make it.
@@ -176,7 +181,8 @@ macro_rules! conformance_suite {
             numbers_of_removed_accounts_stay, resolves_more_than_one_statement_takes);
         $crate::conformance_suite!(@ $backend, logins: unknown_account_is_nothing, brings_everything,
             sees_every_write, large_rosters_come_whole, rosters_beyond_reason_are_not_read,
-            many_at_once_get_their_own, what_proves_a_client_is_apart_from_what_a_session_needs,
+            only_the_credentials_that_were_proved_log_in, a_proof_stands_between_secrets_and_login,
+            a_proof_that_panics_fails_alone, many_at_once_get_their_own, what_proves_a_client_is_apart_from_what_a_session_needs,
             the_same_account_many_times_at_once, unusual_bytes_of_credentials);
         $crate::conformance_suite!(@ $backend, offline: comes_back_in_order, numbers_are_never_used_again,
             limit_answers_full, limit_counts_each_account_alone, bytes_are_limited_as_well, expired_bytes_make_room, one_sender_has_a_share, expired_messages_make_room,

@@ -21,6 +21,7 @@ impl State {
         let entry = Entry {
             created_at: now,
             disabled: false,
+            revision: crate::logins::first_revision(),
             credentials,
             roster: BTreeMap::new(),
             version: first,
@@ -86,6 +87,7 @@ impl Accounts for Memory {
         let entry = state.account_mut(account);
         let done = entry.map(|entry| {
             entry.credentials = credentials.into();
+            entry.revision += 1;
             entry.tokens.clear();
         });
         ready(Ok(done.is_some()))

@@ -1,32 +1,55 @@
 //! Logins from memory.
 use jid::JidRef;
 
-use super::{Memory, ready};
-use crate::{AddressId, Fut, Login, Logins, Secrets};
+use super::{Memory, State, ready};
+use crate::logins::judge;
+use crate::{AddressId, Fut, Login, LoginAttempt, Logins, ProofFn, Secrets, StoreError};
 
-impl Logins for Memory {
-    fn secrets(&self, account: JidRef<'_>) -> Fut<'_, Option<Secrets>> {
-        let state = self.state.lock();
-        ready(Ok(state.account(account).map(|(id, entry)| Secrets {
+impl State {
+    fn secrets(&self, account: JidRef<'_>) -> Option<Secrets> {
+        self.account(account).map(|(id, entry)| Secrets {
             id,
+            revision: entry.revision,
             credentials: entry.credentials.to_vec(),
             disabled: entry.disabled,
             tokens: entry.tokens.clone(),
-        })))
+        })
     }
 
-    fn login(&self, account: AddressId) -> Fut<'_, Option<Login>> {
-        let state = self.state.lock();
-        let Some(entry) = state.accounts.get(&account) else { return ready(Ok(None)) };
-        ready(super::roster::whole(entry).map(|roster| {
-            Some(Login {
-                disabled: entry.disabled,
-                roster,
-                roster_version: entry.version,
-                offline: u32::try_from(entry.offline.len()).unwrap_or(u32::MAX),
-                blocklist: entry.blocklist.clone(),
-                photo: entry.photo,
-            })
+    fn login(&self, account: AddressId, revision: u64) -> Result<Option<Login>, StoreError> {
+        let entry = self.accounts.get(&account).filter(|entry| entry.revision == revision);
+        let Some(entry) = entry else { return Ok(None) };
+        Ok(Some(Login {
+            disabled: entry.disabled,
+            roster: super::roster::whole(entry)?,
+            roster_version: entry.version,
+            offline: u32::try_from(entry.offline.len()).unwrap_or(u32::MAX),
+            blocklist: entry.blocklist.clone(),
+            photo: entry.photo,
         }))
+    }
+}
+
+impl Logins for Memory {
+    fn secrets(&self, account: JidRef<'_>) -> Fut<'_, Option<Secrets>> {
+        ready(Ok(self.state.lock().secrets(account)))
+    }
+
+    fn login(&self, account: AddressId, revision: u64) -> Fut<'_, Option<Login>> {
+        ready(self.state.lock().login(account, revision))
+    }
+
+    fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> Fut<'_, Option<LoginAttempt>> {
+        let secrets = self.state.lock().secrets(account);
+        // Without the lock: a proof may take its time.
+        let right = match judge(proof, secrets.as_ref()) {
+            Ok(right) => right,
+            Err(error) => return ready(Err(error)),
+        };
+        ready(Ok(secrets.map(|secrets| {
+            let read = right && !secrets.disabled;
+            let login = read.then(|| self.state.lock().login(secrets.id, secrets.revision));
+            LoginAttempt { secrets, login }
+        })))
     }
 }

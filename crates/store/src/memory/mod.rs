@@ -51,6 +51,7 @@ struct State {
 struct Entry {
     created_at: u64,
     disabled: bool,
+    revision: u64,
     credentials: Arc<[u8]>,
     roster: BTreeMap<AddressId, RosterItem>,
     version: u64,

@@ -1,8 +1,9 @@
 //! Resource binding: RFC 6120 section 7.
 
+use ::sasl::Failure;
 use stanza::{Element, ErrorType, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
-use throng_core::Principal;
 use throng_core::fault::Fault;
+use throng_core::{Admission, Principal};
 use xml::{Ns, Tree, Writer};
 
 use super::{Did, Ready, Taken};
@@ -77,16 +78,25 @@ impl Connection {
     }
 
     /// The store has answered.
-    pub(super) fn loaded(&mut self, done: Result<Option<Principal>, Fault>) -> Taken {
+    pub(super) fn loaded(&mut self, done: Result<Admission, Fault>) -> Taken {
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         let waiting = std::mem::take(&mut state.binding);
         match done {
-            Ok(Some(principal)) if waiting.is_empty() => self.bind_inline(principal),
-            Ok(Some(principal)) => self.bind(&waiting, Some(principal)),
-            Ok(None) => {
-                Err(StreamError::new(StreamCondition::NotAuthorized)
-                    .text("the account was removed or disabled"))
+            Ok(Admission::Granted(principal)) if waiting.is_empty() => self.bind_inline(*principal),
+            Ok(Admission::Granted(principal)) => self.bind(&waiting, Some(*principal)),
+            // XEP-0388 section 3.6.2: success was not sent yet.
+            Ok(Admission::Disabled) if waiting.is_empty() => {
+                self.failed_login(Failure::AccountDisabled, "disabled")
             }
+            Ok(Admission::Revoked) if waiting.is_empty() => {
+                self.failed_login(Failure::NotAuthorized, "account changed")
+            }
+            // RFC 6120 has no way back from success but the end of the stream.
+            Ok(Admission::Disabled) => {
+                Err(StreamError::new(StreamCondition::NotAuthorized).text("the account was disabled"))
+            }
+            Ok(Admission::Revoked) => Err(StreamError::new(StreamCondition::NotAuthorized)
+                .text("the account was removed or its password changed")),
             Err(fault) => {
                 tracing::warn!(cause = %fault.cause, "a session could not be read from the store");
                 if waiting.is_empty() {

@@ -1,7 +1,7 @@
 //! Logins with tokens: XEP-0484 (0.2.0). What a token is, and what is kept of it, is in `sasl::tokens`.
 //!
 //! A client that has a token needs one message: `<authenticate/>` with the proof, sent together with the stream header. It
-//! costs the two look-ups of any login and no write, unless the token is used for the first time, is due for rotation, or is
+//! costs the two look-ups of any login, in one visit to the store where it binds a resource at once, and no write, unless the token is used for the first time, is due for rotation, or is
 //! given back.
 //!
 //! **Replays.** There is no TLS early data here (`tls-0rtt` is not offered), so `count` is not kept. What was recorded of an
@@ -21,11 +21,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::sasl::tokens::{Change, Claim, Right, Slot, Verdict};
 use ::sasl::{ClientId, Failure, HtMechanism, Tokens, ht};
 use throng_core::fault::Fault;
-use throng_core::{Found, Host};
+use throng_core::guard::AttemptKeys;
+use throng_core::{Admission, Found, Host};
+use tokio::sync::oneshot;
 use xml::{Ns, Writer};
 
+use super::login::may_answer;
 use super::{Did, Ready, Taken};
 use crate::c2s::Connection;
+use crate::service::Service;
 
 /// The module's name in the configuration.
 pub(super) const MODULE: &str = "fast_tokens";
@@ -35,16 +39,48 @@ const HOUR: i64 = 3_600;
 pub(crate) struct Fast {
     /// The client logs out.
     invalidate: bool,
-    mechanism: HtMechanism,
-    proof: [u8; ht::PROOF_BYTES],
     right: Option<Right>,
 }
 
 impl Fast {
     pub(super) fn read(fast: xml::Node<'_>) -> Fast {
         let invalidate = fast.attr("invalidate").is_some_and(|v| v == "true" || v == "1");
-        Fast { invalidate, mechanism: HtMechanism::Unbound, proof: [0; ht::PROOF_BYTES], right: None }
+        Fast { invalidate, right: None }
     }
+}
+
+/// The proof of a token, with everything that it is judged by but the account.
+struct Proof {
+    account: String,
+    client: ClientId,
+    mechanism: HtMechanism,
+    data: Vec<u8>,
+    proof: [u8; ht::PROOF_BYTES],
+    now: u32,
+    keys: AttemptKeys,
+    service: Arc<Service>,
+}
+
+impl Proof {
+    /// Judges it by the tokens that are stored; `None` for no account, which takes as long. The answer is none where a right
+    /// one must look like a wrong one because too many were tried; see [`throng_core::guard`].
+    fn judge(&self, tokens: Option<&[u8]>) -> Option<Verdict> {
+        let tokens = tokens.and_then(|tokens| Tokens::decode(tokens).ok()).unwrap_or_default();
+        let Proof { account, client, mechanism, data, proof, .. } = self;
+        let claim = Claim { account, client: *client, mechanism: *mechanism, data, proof };
+        let verdict = tokens.check(&self.service.tokens, &claim, self.now);
+        let right = matches!(verdict, Verdict::Right(_));
+        (!right || may_answer(&self.service.node, &self.keys, true)).then_some(verdict)
+    }
+}
+
+/// What came of the proof of a token.
+pub(crate) struct Answered {
+    found: Option<Found>,
+    /// `None`: too many were tried.
+    verdict: Option<Verdict>,
+    /// What the session begins with, if it was read along with it.
+    loaded: Option<Result<Admission, Fault>>,
 }
 
 /// What became of a change of tokens.
@@ -88,59 +124,80 @@ impl Connection {
         if self.fast_host().is_none() || mechanism.data(&binding).is_none() {
             return self.failed_login(Failure::InvalidMechanism, "mechanism");
         }
-        let Some(request) = self.state().and_then(|s| s.request.as_mut()) else { return Ok(Did::Waits) };
-        let (Some(fast), Some(_), Some(initial)) = (&mut request.fast, &request.user_agent, initial) else {
+        let Some(request) = self.state().and_then(|s| s.request.as_ref()) else { return Ok(Did::Waits) };
+        let (Some(_), Some(_), Some(initial)) = (&request.fast, &request.user_agent, initial) else {
             return self.failed_login(Failure::MalformedRequest, "token without fast, user agent or proof");
         };
         let initial = match ht::parse(initial) {
             Ok(initial) => initial,
             Err(reason) => return self.failed_login(reason.failure(), reason.as_str()),
         };
-        (fast.mechanism, fast.proof) = (mechanism, initial.proof);
         if let Some(state) = self.state() {
             state.mechanism = mechanism.name();
         }
         let Some(known) = self.claim(initial.username, true) else { return self.limited_login() };
-        let node = self.service.node.clone();
+        let (service, now, at_once) = (self.service.clone(), self.unix_seconds(), self.binds_at_once());
+        let node = service.node.clone();
         let Some(state) = self.state() else { return Ok(Did::Waits) };
+        let id = state.request.as_ref().and_then(|request| request.user_agent.as_deref());
+        let (Some(id), Some(keys)) = (id, state.keys) else { return Ok(Did::Waits) };
+        let proof = Proof {
+            client: ClientId::new(id),
+            account: state.claimed.clone(),
+            mechanism,
+            data: mechanism.data(&binding).unwrap_or_default().to_vec(),
+            proof: initial.proof,
+            now,
+            keys,
+            service,
+        };
         match known {
             Some((host, jid)) => {
-                state.work = Some(Box::pin(async move { Ready::Token(node.look_up(host, jid).await) }));
+                state.work = Some(Box::pin(async move {
+                    if !at_once {
+                        let found = node.look_up(host, jid).await;
+                        return Ready::Token(found.map(|found| {
+                            let verdict = proof.judge(found.as_ref().map(|found| found.tokens.as_slice()));
+                            Answered { found, verdict, loaded: None }
+                        }));
+                    }
+                    let (tell, told) = oneshot::channel();
+                    let judge = move |tokens: Option<&[u8]>| {
+                        let verdict = proof.judge(tokens);
+                        let right = matches!(verdict, Some(Verdict::Right(_)));
+                        // Nobody waits any more if the client is gone; then nothing more is read for it.
+                        tell.send(verdict).is_ok() && right
+                    };
+                    let done = node.prove(host, jid, judge).await;
+                    let verdict = told.await.unwrap_or_default();
+                    Ready::Token(done.map(|done| {
+                        let (found, loaded) = done.unzip();
+                        Answered { found, verdict, loaded: loaded.flatten() }
+                    }))
+                }));
                 Ok(Did::Waits)
             }
-            None => self.token_found(None),
+            None => {
+                let verdict = proof.judge(None);
+                self.token_answered(Answered { found: None, verdict, loaded: None })
+            }
         }
     }
 
-    /// The account is here, or there is none, which takes as long.
-    pub(super) fn token_found(&mut self, found: Option<Found>) -> Taken {
-        let service = self.service.clone();
-        let binding = self.binding();
-        let now = self.unix_seconds();
+    /// The store has answered, and the proof was judged.
+    pub(super) fn token_answered(&mut self, answered: Answered) -> Taken {
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         let Some(request) = &mut state.request else { return Ok(Did::Waits) };
-        let (Some(fast), Some(id)) = (&mut request.fast, &request.user_agent) else { return Ok(Did::Waits) };
-        let tokens = found.as_ref().and_then(|f| Tokens::decode(&f.tokens).ok()).unwrap_or_default();
-        let client = ClientId::new(id);
-        // Checked before the look-up.
-        let data = fast.mechanism.data(&binding).unwrap_or_default();
-        let (account, mechanism) = (state.claimed.as_str(), fast.mechanism);
-        let claim = Claim { account, client, mechanism, data, proof: &fast.proof };
-        let verdict = tokens.check(&service.tokens, &claim, now);
-        state.found = found;
-        match verdict {
-            Verdict::Wrong => self.failed_login(Failure::NotAuthorized, "token"),
-            Verdict::Expired => self.failed_login(Failure::CredentialsExpired, "token"),
-            Verdict::Right(right) => {
-                if !self.may_answer(true) {
-                    return self.limited_login();
-                }
-                let Some(state) = self.state() else { return Ok(Did::Waits) };
-                let Some(fast) = state.request.as_mut().and_then(|r| r.fast.as_mut()) else {
-                    return Ok(Did::Waits);
-                };
+        let Some(fast) = &mut request.fast else { return Ok(Did::Waits) };
+        state.found = answered.found;
+        match answered.verdict {
+            None => self.limited_login(),
+            Some(Verdict::Wrong) => self.failed_login(Failure::NotAuthorized, "token"),
+            Some(Verdict::Expired) => self.failed_login(Failure::CredentialsExpired, "token"),
+            Some(Verdict::Right(right)) => {
                 state.additional = Some(right.proof.expose().to_vec());
                 fast.right = Some(right);
+                request.loaded = answered.loaded;
                 self.admit()
             }
         }

@@ -10,9 +10,10 @@
 use std::sync::Arc;
 
 use jid::Jid;
-use sasl::{Credentials, Exchange, Failure, HtMechanism, Mechanism, Step};
+use sasl::{Credentials, Exchange, Failure, Mechanism, Step};
 use stanza::{StreamCondition, StreamError};
-use throng_core::{Found, Host};
+use throng_core::guard::AttemptKeys;
+use throng_core::{Found, Host, Node};
 use xml::{Ns, Writer};
 
 use super::{Did, Negotiation, Profile, Ready, Taken, Tried, check_password};
@@ -46,9 +47,9 @@ impl Connection {
             Step::NeedPasswordCheck { username, password } => {
                 let Some(known) = self.claim(username, false) else { return self.limited_login() };
                 let service = self.service.clone();
-                let peer = self.stream.facts().peer.ip();
+                let keys = self.keys();
                 let Some(state) = self.state() else { return Ok(Did::Waits) };
-                let tried = Tried { account: state.claimed.clone(), peer, password };
+                let tried = Tried { account: state.claimed.clone(), keys, password };
                 state.work = Some(Box::pin(async move {
                     let found = match known {
                         Some((host, jid)) => match service.node.look_up(host, jid).await {
@@ -95,8 +96,9 @@ impl Connection {
         let state = self.state()?;
         let known = account(state.host.as_ref(), &username);
         state.claimed = known.as_ref().map_or(username, |(_, jid)| jid.to_string());
-        let (limits, now) = (node.limits(), node.seconds());
-        match node.guard.check(&limits, now, peer, &state.claimed, token) {
+        let keys = node.guard.keys(peer, &state.claimed, token);
+        state.keys = Some(keys);
+        match node.guard.check(&node.limits(), node.seconds(), &keys) {
             Ok(()) => Some(known),
             Err(limited) => {
                 node.metrics.logins_throttled.inc([limited.as_str()]);
@@ -105,18 +107,20 @@ impl Connection {
         }
     }
 
+    /// Where the failures of this attempt are counted.
+    fn keys(&mut self) -> AttemptKeys {
+        let peer = self.stream.facts().peer.ip();
+        let node = self.service.node.clone();
+        let keys = self.state().and_then(|state| state.keys);
+        // An attempt that names no account.
+        keys.unwrap_or_else(|| node.guard.keys(peer, "", false))
+    }
+
     /// Whether the client may learn if its secret was `right`. Asked before anything that depends on that, since the right
     /// secret must look like a wrong one when too many were tried; see [`throng_core::guard`].
     pub(super) fn may_answer(&mut self, right: bool) -> bool {
-        let peer = self.stream.facts().peer.ip();
-        let node = self.service.node.clone();
-        let Some(state) = self.state() else { return false };
-        let token = HtMechanism::from_name(state.mechanism).is_some();
-        let admitted = node.guard.admit(&node.limits(), node.seconds(), peer, &state.claimed, token, right);
-        if let Err(limited) = admitted {
-            node.metrics.logins_throttled.inc([limited.as_str()]);
-        }
-        admitted.is_ok()
+        let keys = self.keys();
+        may_answer(&self.service.node, &keys, right)
     }
 
     /// RFC 6120 section 6.5.11: the condition that says nothing of the account and asks to come back later.
@@ -159,7 +163,7 @@ impl Connection {
                 }
                 None => self.failed_login(Failure::NotAuthorized, "no account"),
             },
-            Ready::Token(Ok(found)) => self.token_found(found),
+            Ready::Token(Ok(answered)) => self.token_answered(answered),
             Ready::Loaded(done) => self.loaded(done),
             Ready::Early(bytes) => Ok(Did::Said(bytes)),
             Ready::Resume(answer) => self.resume_ready(answer),
@@ -307,6 +311,15 @@ impl Connection {
             }
         }
     }
+}
+
+/// See [`Connection::may_answer`].
+pub(super) fn may_answer(node: &Node, keys: &AttemptKeys, right: bool) -> bool {
+    let admitted = node.guard.admit(&node.limits(), node.seconds(), keys, right);
+    if let Err(limited) = admitted {
+        node.metrics.logins_throttled.inc([limited.as_str()]);
+    }
+    admitted.is_ok()
 }
 
 pub(super) fn too_many() -> StreamError {

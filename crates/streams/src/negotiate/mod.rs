@@ -18,7 +18,6 @@ mod sasl;
 mod sasl2;
 mod upgrade;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -29,8 +28,9 @@ use jid::Jid;
 use net::{Event, Scratch, Transport};
 use stanza::{StreamCondition, StreamError};
 use throng_core::fault::Fault;
+use throng_core::guard::AttemptKeys;
 use throng_core::session::flags;
-use throng_core::{Found, Host, Identity, Principal};
+use throng_core::{Admission, Found, Host, Identity};
 use xml::{Ns, Reader};
 
 use crate::c2s::{Connection, Next, Phase};
@@ -93,6 +93,8 @@ pub(crate) struct Negotiation {
     pub(crate) mechanism: &'static str,
     /// The address that the client claims, normalised; the user name itself where it cannot be one.
     pub(crate) claimed: String,
+    /// Where the failures of that claim are counted.
+    pub(crate) keys: Option<AttemptKeys>,
     /// The account, until its secret is proved.
     pub(crate) found: Option<Found>,
     /// Who has proved who it is.
@@ -129,6 +131,7 @@ impl Negotiation {
             from: None,
             mechanism: "none",
             claimed: String::new(),
+            keys: None,
             found: None,
             identity: None,
             binding: Vec::new(),
@@ -159,6 +162,7 @@ impl Negotiation {
         self.identity = None;
         self.additional = None;
         self.claimed.clear();
+        self.keys = None;
         self.mechanism = "none";
     }
 
@@ -420,10 +424,10 @@ pub(crate) enum Ready {
     Password(Result<(Option<Found>, bool), Fault>),
     /// The account, after a certificate proved who it is.
     Account(Result<Option<Found>, Fault>),
-    /// The account, with its tokens.
-    Token(Result<Option<Found>, Fault>),
+    /// The account, and whether its token was proved.
+    Token(Result<fast::Answered, Fault>),
     /// What the session begins with.
-    Loaded(Result<Option<Principal>, Fault>),
+    Loaded(Result<Admission, Fault>),
     /// What became of a change of tokens.
     TokensChanged(Result<fast::Changed, Fault>),
     /// Whether better keys are stored.
@@ -438,7 +442,7 @@ pub(crate) enum Ready {
 pub(crate) struct Tried {
     /// The account that it claims, normalised.
     pub(crate) account: String,
-    pub(crate) peer: IpAddr,
+    pub(crate) keys: AttemptKeys,
     pub(crate) password: Secret,
 }
 
@@ -453,10 +457,10 @@ pub(crate) fn check_password(
     service.node.spawner.blocking(
         "password",
         Box::new(move || {
-            let Tried { account, peer, password } = tried;
+            let Tried { account, keys, password } = tried;
             // Others may have failed while this one waited for a thread. It would get no answer then (`may_answer`), so
             // guesses in parallel cost no more derivations than are answered, but for those under way.
-            if node.guard.check(&node.limits(), node.seconds(), peer, &account, false).is_err() {
+            if node.guard.check(&node.limits(), node.seconds(), &keys).is_err() {
                 let _ = tell.send((found, false));
                 return;
             }

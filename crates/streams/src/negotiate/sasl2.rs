@@ -14,8 +14,9 @@
 
 use ::sasl::{Exchange, Failure, Hash, HtMechanism, Mechanism};
 use stanza::{StreamCondition, StreamError};
+use throng_core::fault::Fault;
 use throng_core::session::flags;
-use throng_core::{Principal, Session};
+use throng_core::{Admission, Principal, Session};
 use xml::{Ns, Tree, Writer};
 
 use super::bind2::BindRequest;
@@ -50,6 +51,8 @@ pub(crate) struct Request {
     pub(super) task: Option<Task>,
     /// What the account has of keys.
     pub(super) credentials: Vec<u8>,
+    /// What the session begins with, where it was read together with the proof.
+    pub(super) loaded: Option<Result<Admission, Fault>>,
     /// `<token/>`, ready to send.
     pub(super) token: Vec<u8>,
 }
@@ -152,7 +155,6 @@ impl Connection {
     /// Section 3.6.1: everything that was asked for. XEP-0198 section 9.2: resuming comes first.
     pub(super) fn finish_sasl2(&mut self) -> Taken {
         let node = self.service.node.clone();
-        self.authenticated();
         let Some(state) = self.state() else { return Ok(Did::Waits) };
         let resume = state.request.as_mut().and_then(|r| r.resume.take());
         if let (Some(bytes), Some(identity)) = (resume, &state.identity) {
@@ -168,9 +170,28 @@ impl Connection {
 
     /// What the session begins with is read only if one is wanted here.
     fn bind_or_not(&mut self) -> Taken {
-        let bind2 = self.state().is_some_and(|state| state.offers(super::bind2::MODULE));
-        let wanted = self.state().and_then(|s| s.request.as_ref()).is_some_and(|r| r.bind.is_some());
-        if bind2 && wanted { self.load() } else { self.begin_session(None) }
+        if !self.wants_resource() {
+            return self.begin_session(None);
+        }
+        let loaded = self.state().and_then(|s| s.request.as_mut()).and_then(|r| r.loaded.take());
+        match loaded {
+            Some(loaded) => self.loaded(loaded),
+            None => self.load(),
+        }
+    }
+
+    /// Whether the request asks for a resource, and may.
+    fn wants_resource(&mut self) -> bool {
+        let Some(state) = self.state() else { return false };
+        let wanted = state.request.as_ref().is_some_and(|request| request.bind.is_some());
+        wanted && state.offers(super::bind2::MODULE)
+    }
+
+    /// Whether a resource is bound as soon as the client has proved who it is. One that goes on with a lost stream mostly
+    /// needs none.
+    pub(super) fn binds_at_once(&mut self) -> bool {
+        let resumes = self.state().and_then(|s| s.request.as_ref()).is_some_and(|r| r.resume.is_some());
+        !resumes && self.wants_resource()
     }
 
     /// It was read.
@@ -184,6 +205,7 @@ impl Connection {
         match answer {
             // Section 9.2: no binding and no features; the old stream goes on behind success.
             sm::Answer::Resumed(session, bytes) => {
+                self.authenticated();
                 let out = self.success_sasl2(session.full().as_str(), &bytes);
                 Ok(Did::Resumed(session, out))
             }
@@ -199,6 +221,8 @@ impl Connection {
 
     /// Binds, if that was asked for and can be done, and says so.
     pub(super) fn begin_session(&mut self, bind: Option<(BindRequest, Principal)>) -> Taken {
+        // Not before: until success is sent the login may still fail.
+        self.authenticated();
         let request = self.state().and_then(|s| s.request.as_mut());
         let user_agent = request.and_then(|request| request.user_agent.take());
         let mut results = match self.state().and_then(|s| s.request.as_mut()) {

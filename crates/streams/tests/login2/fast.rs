@@ -16,7 +16,7 @@ fn token(success: &Seen) -> Option<String> {
 }
 
 /// Logs in with the password and gets a token.
-async fn issue(wire: &Wire, mechanism: HtMechanism) -> String {
+pub(super) async fn issue(wire: &Wire, mechanism: HtMechanism) -> String {
     let (mut client, _) = encrypted(wire).await;
     client.send(plain("juliet", PASSWORD, &want(mechanism))).await;
     token(&succeeds(&mut client).await.0).expect("a token")
@@ -31,7 +31,7 @@ fn proof(client: &Client, user: &str, mechanism: HtMechanism, token: &str) -> Ve
     sasl::client::hashed_token(user, token, data)
 }
 
-async fn use_token(client: &mut Client, mechanism: HtMechanism, token: &str, more: &str) {
+pub(super) async fn use_token(client: &mut Client, mechanism: HtMechanism, token: &str, more: &str) {
     let proof = proof(client, "juliet", mechanism, token);
     let fast = if more.contains("<fast") { "" } else { "<fast xmlns='urn:xmpp:fast:0'/>" };
     client.send(authenticate(mechanism.name(), &proof, &format!("{PHONE}{fast}{more}"))).await;

@@ -8,6 +8,7 @@ mod fast;
 mod guesses;
 mod management;
 mod pipelining;
+mod revoked;
 mod upgrades;
 
 use sasl::client::{Gs2, Scram};

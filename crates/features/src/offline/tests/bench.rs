@@ -145,7 +145,7 @@ impl Bench {
         let jid = Jid::parse(&format!("{name}@capulet.com")).unwrap();
         let host = self.node.host("capulet.com").unwrap();
         let found = self.tasks.wait(self.node.look_up(host, jid)).unwrap().unwrap();
-        self.tasks.wait(self.node.load(found.identity)).unwrap().unwrap()
+        self.tasks.wait(self.node.load(found.identity)).unwrap().granted().unwrap()
     }
     pub(super) fn bind(&self, principal: Principal, resource: &str) -> Arc<Session> {
         self.node.bind(principal, Some(resource), &Arc::new(Link::new())).unwrap()

@@ -170,7 +170,7 @@ fn a_guest_has_no_store() {
     let bench = Bench::new();
     let romeo = bench.online("romeo");
     let guest = bench.node.guest(bench.node.host("capulet.com").unwrap()).unwrap();
-    let principal = store::conformance::block_on_ready(bench.node.load(guest)).unwrap().unwrap();
+    let principal = store::conformance::block_on_ready(bench.node.load(guest)).unwrap().granted().unwrap();
     let to = principal.jid.as_str().to_owned();
     let guest = bench.bind(principal, "x");
     let later = bench.say(&romeo, &to, "x");

@@ -1,0 +1,87 @@
+//! Accounts that change between the proof and the session: XEP-0388 section 3.6.2, RFC 6120 section 6.5.
+
+use std::task::{Context, Poll, Waker};
+
+use sasl::HtMechanism;
+use store::{Fut, StoreError, Stores};
+
+use super::fast::{issue, use_token};
+use super::*;
+
+/// The memory store answers at once.
+fn now<T>(mut call: Fut<'_, T>) -> Result<T, StoreError> {
+    match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("the memory store waits"),
+    }
+}
+
+type Act = fn(&Stores, &jid::Jid);
+
+/// What happens to juliet, and what the client is answered before success was sent.
+const CHANGES: [(&str, Act, &str); 4] = [
+    ("removed", |stores, juliet| drop(now(stores.accounts.remove(juliet.as_ref()))), "not-authorized"),
+    (
+        "removed and made anew",
+        |stores, juliet| {
+            let secrets = now(stores.logins.secrets(juliet.as_ref())).unwrap().unwrap();
+            now(stores.accounts.remove(juliet.as_ref())).unwrap();
+            now(stores.accounts.create(juliet, &secrets.credentials)).unwrap();
+        },
+        "not-authorized",
+    ),
+    (
+        "disabled",
+        |stores, juliet| drop(now(stores.accounts.set_disabled(juliet.as_ref(), true))),
+        "account-disabled",
+    ),
+    (
+        "with another password",
+        |stores, juliet| drop(now(stores.accounts.set_credentials(juliet.as_ref(), b"other"))),
+        "not-authorized",
+    ),
+];
+
+#[tokio::test]
+async fn inline_binding_fails_where_the_account_changed_since_the_proof() {
+    for (what, change, condition) in CHANGES {
+        for token in [false, true] {
+            let wire = node().await;
+            let juliet = wire.address("juliet");
+            let text = issue(&wire, HtMechanism::Unbound).await;
+            // Its first use is a write, which would notice.
+            let (mut client, _) = encrypted(&wire).await;
+            use_token(&mut client, HtMechanism::Unbound, &text, "").await;
+            succeeds(&mut client).await;
+            let (mut client, _) = encrypted(&wire).await;
+            let owner = juliet.clone();
+            wire.after_proof(move |stores| change(stores, &owner));
+            wire.store_calls();
+            if token {
+                use_token(&mut client, HtMechanism::Unbound, &text, BIND).await;
+            } else {
+                client.send(plain("juliet", PASSWORD, &format!("{PHONE}{BIND}"))).await;
+            }
+            assert_eq!(failure(&mut client).await, condition, "{what}, token: {token}");
+            assert_eq!(wire.store_calls(), ["logins.secrets", "logins.login"], "{what}, token: {token}");
+            assert!(wire.node.table.find(juliet.as_ref()).is_none(), "{what}: no session");
+            // The stream goes on, and not as an authenticated one.
+            ends(&mut client, "<message to='juliet@example.com'/>", StreamCondition::NotAuthorized).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn binding_after_success_ends_the_stream_where_the_account_changed() {
+    for (_, change, _) in CHANGES {
+        let wire = node().await;
+        let (mut client, _) = encrypted(&wire).await;
+        client.auth(Mechanism::Plain, &sasl::client::plain(None, "juliet", PASSWORD)).await;
+        assert_eq!(client.element().await.name(), "success");
+        client.restart();
+        client.open().await;
+        change(&wire.stores, &wire.address("juliet"));
+        let bind = "<iq type='set' id='1'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>";
+        ends(&mut client, bind, StreamCondition::NotAuthorized).await;
+    }
+}
